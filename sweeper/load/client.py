@@ -1,0 +1,122 @@
+"""A closed-loop client of SGLang's native ``/generate``, streaming.
+
+Tokens are counted from the server's own usage numbers in every chunk, never
+from the number of chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from sweeper.load.metrics import RequestTimes
+
+
+@dataclass(frozen=True)
+class RequestFailed:
+    """A request that was not answered in full, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class LevelRun:
+    """What a load level gave."""
+
+    answered: tuple[RequestTimes, ...]
+    failed: tuple[RequestFailed, ...]
+
+
+async def run_level(
+    url: str,
+    prompts: Sequence[str],
+    *,
+    concurrency: int,
+    output_tokens: int,
+    request_timeout: float,
+) -> LevelRun:
+    """Send all ``prompts``, ``concurrency`` of them in flight at any time.
+
+    Args:
+        url: of the server, without a path.
+        prompts: one a request.
+        concurrency: requests in flight.
+        output_tokens: exact length of each answer.
+        request_timeout: seconds after which a request has failed.
+    """
+    waiting = iter(prompts)
+    # Without limits of its own, so that the level decides how many connections there are.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(
+        base_url=url, limits=limits, timeout=request_timeout, trust_env=False
+    ) as client:
+        streams = [
+            _stream(client, waiting, output_tokens, request_timeout) for _ in range(concurrency)
+        ]
+        results = [item for found in await asyncio.gather(*streams) for item in found]
+    return LevelRun(
+        tuple(item for item in results if isinstance(item, RequestTimes)),
+        tuple(item for item in results if isinstance(item, RequestFailed)),
+    )
+
+
+async def _stream(
+    client: httpx.AsyncClient, prompts: Iterable[str], output_tokens: int, request_timeout: float
+) -> list[RequestTimes | RequestFailed]:
+    results: list[RequestTimes | RequestFailed] = []
+    for prompt in prompts:
+        try:
+            async with asyncio.timeout(request_timeout):
+                results.append(await _request(client, prompt, output_tokens))
+        except TimeoutError:
+            results.append(RequestFailed(f"no end within {request_timeout:g} s"))
+        except httpx.HTTPError as error:
+            results.append(RequestFailed(f"{type(error).__name__}: {error}"))
+    return results
+
+
+async def _request(
+    client: httpx.AsyncClient, prompt: str, output_tokens: int
+) -> RequestTimes | RequestFailed:
+    body = {
+        "text": prompt,
+        "stream": True,
+        "sampling_params": {
+            "max_new_tokens": output_tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+        },
+    }
+    chunks: list[tuple[float, int]] = []
+    meta: dict[str, Any] = {}
+    sent = time.perf_counter()
+    async with client.stream("POST", "/generate", json=body) as response:
+        if response.status_code != httpx.codes.OK:
+            return RequestFailed(f"HTTP {response.status_code}")
+        async for line in response.aiter_lines():
+            if not line.startswith("data:") or line.endswith("[DONE]"):
+                continue
+            now = time.perf_counter()
+            try:
+                part = json.loads(line[5:])
+            except ValueError:
+                return RequestFailed("a chunk that is no JSON")
+            if "error" in part:  # SGLang sends errors inside the stream, under HTTP 200
+                return RequestFailed(f"error in the stream: {part['error']}")
+            meta = part.get("meta_info", {})
+            count = meta.get("completion_tokens", 0)
+            if count > (chunks[-1][1] if chunks else 0):
+                chunks.append((now, count))
+    if not chunks or chunks[-1][1] != output_tokens:
+        got = chunks[-1][1] if chunks else 0
+        return RequestFailed(f"{got} of {output_tokens} tokens before the stream ended")
+    accept = meta.get("spec_accept_length")
+    return RequestTimes(
+        sent, tuple(chunks), int(meta["prompt_tokens"]), float(accept) if accept else None
+    )
