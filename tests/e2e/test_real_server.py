@@ -28,6 +28,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def proc(pid: int, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
 def start(
     tmp_path: Path, port: int, tensor_parallel: int = 1, **args: object
 ) -> tuple[process.ServerProcess, str]:
@@ -71,6 +75,10 @@ def test_start_measure_stop(tmp_path: Path, tensor_parallel: int) -> None:
         info = httpx.get(f"{url}/server_info", timeout=60).json()
         assert info["tp_size"] == tensor_parallel
         assert info["random_seed"] == 1
+        schedulers = [p.pid for p in tagged.find(name) if b"scheduler" in proc(p.pid, "cmdline")]
+        assert len(schedulers) == tensor_parallel
+        for pid in schedulers:
+            assert b"NCCL_PROTO=LL" in proc(pid, "environ").split(b"\0")
     except StartError as error:
         pytest.fail(f"{error}\n" + "\n".join(server.tail(40)))
     finally:

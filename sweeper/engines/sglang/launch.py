@@ -74,7 +74,10 @@ def launch(
     words = [str(python), "-m", "sglang.launch_server"]
     for name, value in flags.items():
         words += flag(name, value)
-    own = {"PYTHONUNBUFFERED": "1"}
+    # SGLang's schedulers rename themselves with setproctitle, which writes over the
+    # memory that /proc shows as their environment. This variable of setproctitle
+    # keeps it, so that the tag is found and what a scheduler really got can be read.
+    own = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
     if device == "cpu":
         own["SGLANG_PLATFORM"] = PLATFORM
         tensor_parallel = int(args.get("tensor-parallel-size", 1))
