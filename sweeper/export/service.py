@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sweeper.errors import InputError
-
-MASK = "***"
-"""What records hold in the place of a secret value."""
+from sweeper.records.masking import MASK
 
 # An export is a file that others can read. These flags of SGLang always carry
 # a secret, so a plain value means that the masking was missed upstream.

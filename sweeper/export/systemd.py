@@ -17,7 +17,8 @@ import re
 import shlex
 
 from sweeper.errors import InputError
-from sweeper.export.service import MASK, Service, masked_arguments, option, require_one_line
+from sweeper.export.service import Service, masked_arguments, option, require_one_line
+from sweeper.records.masking import MASK
 
 _RESTART_SECONDS = 10
 _STOP_SECONDS = 60

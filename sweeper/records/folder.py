@@ -12,8 +12,6 @@ results/<name>-<date>-<time>/
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -78,18 +76,3 @@ def new_folder(results: Path, name: str, now: datetime) -> SweepFolder:
             ) from None
         return SweepFolder(path.absolute())
     raise MachineError("too many sweeps started in this second", where=str(results))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: to a temporary name first, then renamed."""
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MASK = "***"
+"""What records hold in the place of a secret value."""
+
 _SECRET = re.compile(
     r"(?i)(token|secret|passw|credential|api[-_]?key|access[-_]?key|private[-_]?key|(^|[-_])auth)"
 )

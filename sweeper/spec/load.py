@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,6 @@ class LoadedSpace:
     space: SpaceFile
     document: YamlDocument
     device: str
-
-    def refuse(self, problems: Sequence[Problem]) -> None:
-        """Raise an error that shows ``problems`` with their lines, if there are any."""
-        raise_for([_relocate(p, self.document, self.device) for p in problems], self.document)
 
 
 def load_space(path: Path, *, device: str, model: str | None = None) -> LoadedSpace:

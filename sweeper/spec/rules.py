@@ -132,12 +132,10 @@ def _references(space: SpaceFile) -> Iterator[Problem]:
     }
     for name, parameter in named.items():
         here = ("space", *name.split(".", 1), "when")
-        yield from _condition(
-            here, parameter.when, {k: v for k, v in named.items() if k != name}, device=True
-        )
+        yield from _condition(here, parameter.when, {k: v for k, v in named.items() if k != name})
     for index, forbidden in enumerate(space.space.forbid):
         yield from _condition(
-            ("space", "forbid", index, "combination"), forbidden.combination, named, device=True
+            ("space", "forbid", index, "combination"), forbidden.combination, named
         )
     try:
         parameters(space)
@@ -146,10 +144,12 @@ def _references(space: SpaceFile) -> Iterator[Problem]:
 
 
 def _condition(
-    here: Location, condition: Condition, named: Mapping[str, Parameter], *, device: bool
+    here: Location,
+    condition: Condition,
+    named: Mapping[str, Parameter],
 ) -> Iterator[Problem]:
     for name, wanted in condition.items():
-        if device and name == "device":
+        if name == "device":
             for value in wanted:
                 if value not in DEVICES:
                     yield Problem(

@@ -14,9 +14,6 @@ from pydantic import Field, field_validator, model_validator
 from sweeper.spec.parameters import Forbidden, Parameter, Strict
 from sweeper.spec.values import Duration, Scalar
 
-SAMPLERS = ("tpe", "gp", "random", "qmc", "nsga2", "brute_force")
-PRUNERS = ("median", "percentile", "successive_halving", "hyperband", "threshold", "none")
-
 
 class StartLimits(Strict):
     """How long a start may take."""

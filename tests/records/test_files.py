@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import MachineError
-from sweeper.export.files import write_atomically
+from sweeper.records.files import write_atomically
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +22,15 @@ def _strict_umask() -> Iterator[None]:
 
 
 def test_writes_the_text_for_everyone_to_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.service"
+    path = tmp_path / "a.yaml"
     write_atomically(path, "größe\n")
     assert path.read_bytes() == "größe\n".encode()
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert [each.name for each in tmp_path.iterdir()] == ["a.service"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.yaml"]
 
 
 def test_a_reader_of_the_old_file_keeps_the_old_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.service"
+    path = tmp_path / "a.yaml"
     write_atomically(path, "old")
     with path.open() as reader:
         write_atomically(path, "new")
@@ -39,15 +39,15 @@ def test_a_reader_of_the_old_file_keeps_the_old_text(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.service"
+    path = tmp_path / "a.yaml"
     path.mkdir()  # a folder cannot be replaced by a file
     with pytest.raises(MachineError) as caught:
         write_atomically(path, "new")
     assert caught.value.where == str(path)
-    assert [each.name for each in tmp_path.iterdir()] == ["a.service"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.yaml"]
 
 
 def test_says_which_folder_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="No such file") as caught:
-        write_atomically(tmp_path / "missing" / "a.service", "new")
+        write_atomically(tmp_path / "missing" / "a.yaml", "new")
     assert "missing" in str(caught.value)
