@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,28 @@ def test_a_line_cut_short_spoils_itself_alone(tmp_path: Path) -> None:
         stream.write('{"event": "sweep_en')
     log.append(SweepEnded(reason="second"))
     assert [event.reason for event in read_events(path)] == ["first", "second"]  # type: ignore[union-attr]
+
+
+def test_writers_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    with path.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writer = threading.Thread(target=EventLog(path).append, args=(SweepEnded(reason="x"),))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        assert path.stat().st_size == 0
+        fcntl.flock(other, fcntl.LOCK_UN)
+        writer.join(10)
+    assert len(list(read_events(path))) == 1
+
+
+def test_an_event_is_flushed_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    # What reached the disk cannot be seen from a process, only that it was asked for.
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.fstat(fd).st_size))
+    EventLog(tmp_path / "trials.jsonl").append(SweepEnded(reason="x"))
+    assert flushed == [(tmp_path / "trials.jsonl").stat().st_size]
 
 
 def test_reader_waits_for_the_end_of_a_line(tmp_path: Path) -> None:

@@ -89,5 +89,15 @@ def test_a_command_that_does_not_exist(tag: str, tmp_path: Path) -> None:
 def test_a_reused_number_is_not_signalled() -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
         tagged.ProcessRef(process.pid, started=1).signal(signal.SIGKILL)
-        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)  # a signal that was sent ends it well within this
         process.kill()
+
+
+def test_a_child_that_hides_its_environment_is_found_by_session(tag: str, tmp_path: Path) -> None:
+    code = "import subprocess; subprocess.run(['/bin/sleep', '600'], env={})"
+    server = launch([sys.executable, "-c", code], dict(os.environ), tag=tag, log=tmp_path / "log")
+    wait_until(lambda: len(tagged.find(tag, server.popen.pid)) == 2)
+    assert len(tagged.find(tag)) == 1
+    server.stop()
+    assert tagged.find(tag, server.popen.pid) == []

@@ -8,6 +8,8 @@ import pytest
 
 from sweeper.errors import InputError
 from sweeper.spec.load import load_space
+from sweeper.spec.parameters import Parameter
+from sweeper.spec.rules import can_take
 
 GOOD = """\
 name: demo
@@ -69,6 +71,15 @@ BROKEN = [
     (GOOD + "engine: {args: {--tp: 2}}\n", "without the leading dashes"),
     (GOOD + "engine: {start: {give_up_after: soon}}\n", "expected a duration"),
     (GOOD.replace("[false, true]", "{int: {low: 9, high: 1}}"), "is above high"),
+    (GOOD.replace("all-reduce: true}", "all-reduce: 7}"), "can never be 7"),
+    (GOOD + "engine: {env: {NCCL_PROTO: LL}}\n", "cannot be both fixed and searched"),
+    (GOOD.replace("[false, true]", "{float: {low: 0, high: 1, log: true}}"), "low above zero"),
+    (
+        GOOD.replace("[false, true]", "{int: {low: 2, high: 8, step: 2, log: true}}"),
+        "log and step cannot be used together",
+    ),
+    (GOOD.replace("  env:", "  forbid: [{combination: {}}]\n  env:"), "would forbid everything"),
+    (GOOD + "search: {time_budget: 0}\n", "expected a duration"),
 ]
 
 
@@ -108,3 +119,22 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
     for path, words in [(tmp_path / "none.yaml", "no such file"), (tmp_path, "directory")]:
         with pytest.raises(InputError, match=words):
             load_space(path, device="cuda")
+
+
+def test_not_text_and_not_a_page_of_text(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    for content, words in [(b"name: \xff\n", "not UTF-8"), (b"#" * 1_000_001, "larger than")]:
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=words):
+            load_space(path, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("value", "possible"),
+    [(4, True), (6, True), (5, False), (10, False), (True, False), ("4", False)],
+)
+def test_values_of_a_range_with_steps(value: object, possible: bool) -> None:
+    assert (
+        can_take(Parameter.model_validate({"int": {"low": 4, "high": 8, "step": 2}}), value)
+        == possible
+    )
