@@ -42,8 +42,8 @@ class CpuPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc]  # SGLang 
         """Switch ``torch.compile`` off in this worker; SGLang calls it once, early.
 
         Tensor parallelism makes SGLang compile a masking function of the
-        embedding at the first request: 28 s of C++ compilation on two cores,
-        for a function that takes microseconds.
+        embedding at the first request. On a CPU that is a run of the C++
+        compiler in every trial, for a function that costs next to nothing.
         """
         import torch
 
