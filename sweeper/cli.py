@@ -17,6 +17,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+SpaceArgument = Annotated[Path, typer.Argument(help="The search-space file.", metavar="SPACE")]
+SweepArgument = Annotated[
+    Path, typer.Argument(help="The folder of a sweep, as run printed it.", metavar="SWEEP")
+]
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
 
 @app.callback()
 def _root() -> None:
@@ -24,22 +30,125 @@ def _root() -> None:
 
 
 @app.command()
+def run(
+    space: SpaceArgument,
+    results: Annotated[Path, typer.Option(help="Where the sweep's folder is made.")] = Path(
+        "results"
+    ),
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidates beside the baseline, instead of the file's."),
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help='No trial starts after this time: "90m", "8h".')
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A directory, a hub id or a built-in model.")
+    ] = None,
+) -> None:
+    """Run a sweep: start servers, measure them, find the fastest configuration."""
+    from rich.console import Console
+
+    from sweeper.report.screen import Screen
+    from sweeper.search import run as sweep_run
+    from sweeper.search.introduction import introduction
+    from sweeper.search.prepare import Overrides, prepare
+
+    overrides = Overrides(model, trials, _duration(time_budget, "--time-budget"))
+    prepared = prepare(space, results=results, overrides=overrides, command=sys.argv)
+    folder = prepared.plan.folder
+    screen = Screen(folder.log, Console())
+    screen.say(introduction(prepared))
+    sweep = sweep_run.run(prepared, screen)
+    typer.echo("\n" + folder.summary.read_text(encoding="utf-8"))
+    for line in sweep_run.what_next(sweep, folder):
+        typer.echo(line)
+    if sweep.ended and sweep.ended.reason == sweep_run.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+    if sweep.best is None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(sweep: SweepArgument) -> None:
+    """Rebuild summary.md and best.yaml of a sweep from its log, and print the summary."""
+    from sweeper.records.folder import SweepFolder
+    from sweeper.report.files import write_reports
+
+    folder = SweepFolder(sweep.absolute())
+    write_reports(folder)
+    typer.echo(folder.summary.read_text(encoding="utf-8"))
+
+
+@app.command()
+def export(
+    sweep: SweepArgument,
+    trial: Annotated[
+        int | None, typer.Option(min=0, help="Another trial than the best one.")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--format", help="systemd is the only one so far.")
+    ] = "systemd",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where the service listens.")] = 30000,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; by default the text is printed.")
+    ] = None,
+) -> None:
+    """Write the best configuration of a sweep as a systemd unit."""
+    from sweeper.errors import InputError
+    from sweeper.export.from_sweep import service
+    from sweeper.export.systemd import unit
+    from sweeper.records.files import write_atomically
+    from sweeper.records.folder import SweepFolder
+    from sweeper.records.log import read_events
+    from sweeper.records.sweep import replay
+
+    if kind != "systemd":
+        raise InputError(f"unknown format {kind!r}", where="--format", advice="allowed: systemd")
+    state = replay(read_events(SweepFolder(sweep.absolute()).log))
+    text = unit(service(state, trial=trial, port=port))
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(output, text)
+        typer.echo(f"written: {output}")
+
+
+@app.command()
 def check(
-    space: Annotated[Path, typer.Argument(help="The search-space file.")],
+    space: SpaceArgument,
     device: Annotated[
         str, typer.Option(help='Check for "cuda" (the node) or "cpu" (a laptop).')
     ] = "cuda",
 ) -> None:
-    """Read a search-space file and say what is wrong with it. Starts nothing."""
+    """Read a search-space file, hold it against the installed engine, say what is wrong.
+
+    Starts no server.
+    """
     from sweeper.errors import InputError
-    from sweeper.spec.load import load_space
+    from sweeper.search.prepare import Overrides, checked
     from sweeper.spec.rules import DEVICES, parameters
 
     if device not in DEVICES:
         raise InputError(f"{device!r} is no device", where="--device", advice="Give cuda or cpu.")
-    loaded = load_space(space, device=device)
+    loaded, parser = checked(space, device, Overrides())
     count = len(parameters(loaded.space))
-    typer.echo(f"{space}: no problem found; {count} parameters, model {loaded.space.model}")
+    typer.echo(
+        f"{space}: no problem found; {count} parameters, model {loaded.space.model}, "
+        f"SGLang {parser.versions.get('sglang')}, device {device}"
+    )
+
+
+def _duration(text: str | None, where: str) -> float | None:
+    from sweeper.errors import InputError
+    from sweeper.spec.values import parse_duration
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InputError(str(error), where=where) from None
 
 
 def main() -> None:

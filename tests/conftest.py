@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-
-Routes = dict[str, Callable[[BaseHTTPRequestHandler], None]]
-
-
-def answer(body: Any, status: int = 200) -> Callable[[BaseHTTPRequestHandler], None]:
-    """A route that sends ``body``, as JSON unless it is text already."""
-
-    def route(handler: BaseHTTPRequestHandler) -> None:
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
-
-    return route
+from web import Routes, answer
 
 
 @pytest.fixture

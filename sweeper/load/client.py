@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from sweeper.load.corpus import Prompt
 from sweeper.load.metrics import RequestTimes
 
 
@@ -35,7 +36,7 @@ class LevelRun:
 
 async def run_level(
     url: str,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     *,
     concurrency: int,
     output_tokens: int,
@@ -45,7 +46,7 @@ async def run_level(
 
     Args:
         url: of the server, without a path.
-        prompts: one a request.
+        prompts: one a request, as token ids.
         concurrency: requests in flight.
         output_tokens: exact length of each answer.
         request_timeout: seconds after which a request has failed.
@@ -67,7 +68,7 @@ async def run_level(
 
 
 async def _stream(
-    client: httpx.AsyncClient, prompts: Iterable[str], output_tokens: int, request_timeout: float
+    client: httpx.AsyncClient, prompts: Iterable[Prompt], output_tokens: int, request_timeout: float
 ) -> list[RequestTimes | RequestFailed]:
     results: list[RequestTimes | RequestFailed] = []
     for prompt in prompts:
@@ -82,10 +83,10 @@ async def _stream(
 
 
 async def _request(
-    client: httpx.AsyncClient, prompt: str, output_tokens: int
+    client: httpx.AsyncClient, prompt: Prompt, output_tokens: int
 ) -> RequestTimes | RequestFailed:
     body = {
-        "text": prompt,
+        "input_ids": list(prompt),
         "stream": True,
         "sampling_params": {
             "max_new_tokens": output_tokens,
@@ -98,7 +99,8 @@ async def _request(
     sent = time.perf_counter()
     async with client.stream("POST", "/generate", json=body) as response:
         if response.status_code != httpx.codes.OK:
-            return RequestFailed(f"HTTP {response.status_code}")
+            text = (await response.aread()).decode(errors="replace")
+            return RequestFailed(f"HTTP {response.status_code} {text[:300]}".strip())
         async for line in response.aiter_lines():
             if not line.startswith("data:") or line.endswith("[DONE]"):
                 continue

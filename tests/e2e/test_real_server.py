@@ -58,12 +58,12 @@ def test_start_measure_stop(tmp_path: Path, tensor_parallel: int) -> None:
     try:
         asyncio.run(wait_until_ready(server, url, served_name=name, give_up_after=400))
         asyncio.run(
-            run_level(url, ["warm up"] * 2, concurrency=2, output_tokens=4, request_timeout=200)
+            run_level(url, [(11, 12)] * 2, concurrency=2, output_tokens=4, request_timeout=200)
         )
         level = asyncio.run(
             run_level(
                 url,
-                ["one", "two", "three", "four"],
+                [(21,), (22,), (23,), (24,)],
                 concurrency=2,
                 output_tokens=16,
                 request_timeout=200,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Routes, answer
+from web import Routes, answer
 
 from sweeper.load.client import LevelRun, run_level
 
@@ -23,7 +23,7 @@ def stream(*tokens: int, **meta: Any) -> str:
 
 async def run(url: str, prompts: int = 1, concurrency: int = 1, limit: float = 10) -> LevelRun:
     return await run_level(
-        url, ["p"] * prompts, concurrency=concurrency, output_tokens=4, request_timeout=limit
+        url, [(1, 2, 3)] * prompts, concurrency=concurrency, output_tokens=4, request_timeout=limit
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Routes, answer
+from web import Routes, answer
 
 from sweeper.servers.process import ServerProcess, launch
 from sweeper.servers.readiness import StartError, wait_until_ready

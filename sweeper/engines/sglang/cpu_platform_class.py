@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class CpuPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc]  # SGLang ships no types
+class CpuPlatform(CpuDeviceMixin, SRTPlatform):
     """A CPU that runs every layer through SGLang's ``forward_native``.
 
     It calls itself out-of-tree, not CPU, because SGLang's CPU branches import

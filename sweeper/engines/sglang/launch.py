@@ -28,10 +28,17 @@ CPU_ARGS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start."""
+    """What to start.
+
+    Args:
+        command: the interpreter and its arguments.
+        env: the whole environment of the server.
+        added: the part of ``env`` that is not the shell's: what a record must hold.
+    """
 
     command: tuple[str, ...]
     env: Mapping[str, str]
+    added: Mapping[str, str]
 
 
 def launch(
@@ -84,7 +91,8 @@ def launch(
         if tensor_parallel > 1:
             # SGLang wants one group of cores for each rank where ranks exceed NUMA nodes.
             own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tensor_parallel)))
-    return Launch(tuple(words), {**inherited, **own, **env})
+    added = {**own, **env}
+    return Launch(tuple(words), {**inherited, **added}, added)
 
 
 def flag(name: str, value: Any) -> list[str]:
@@ -98,6 +106,20 @@ def flag(name: str, value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [f"--{name}", *map(str, value)]
     return [f"--{name}", str(value)]
+
+
+def gpus_needed(args: Mapping[str, Any]) -> int:
+    """How many GPUs a server with these flags uses on its node.
+
+    With data-parallel attention the replicas share the tensor-parallel group.
+    """
+
+    def size(*names: str) -> int:
+        return next((int(args[name]) for name in names if name in args), 1)
+
+    ranks = size("tensor-parallel-size", "tp-size", "tp")
+    ranks *= size("pipeline-parallel-size", "pp-size")
+    return ranks * (1 if args.get("enable-dp-attention") else size("data-parallel-size", "dp-size"))
 
 
 def without_ray(environment: Mapping[str, str], before: Collection[str]) -> dict[str, str]:

@@ -1,0 +1,62 @@
+"""Shows a sweep while it runs: a live table on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from sweeper.records.log import EventReader
+from sweeper.records.sweep import Sweep
+from sweeper.report.lines import line
+from sweeper.report.live import view
+
+
+class Screen:
+    """Follows the log of one sweep. It knows nothing that is not in the log.
+
+    Use it as a context manager, so that the terminal is put back in order
+    whatever happens.
+    """
+
+    def __init__(self, log: Path, console: Console) -> None:
+        self._reader = EventReader(log)
+        self._console = console
+        self._sweep = Sweep()
+        self._note = ""
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=False, vertical_overflow="crop")
+            if console.is_terminal
+            else None
+        )
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print sentences that stay above the view."""
+        for each in lines:
+            self._console.print(Text(each), soft_wrap=True)
+
+    def __enter__(self) -> Screen:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.refresh(self._note)
+        if self._live:
+            self._live.stop()
+
+    def refresh(self, note: str = "") -> None:
+        """Show what is new. ``note`` is a sentence about what the program is doing now."""
+        for event in self._reader.new():
+            self._sweep.apply(event)
+            if self._live is None and (text := line(self._sweep, event)):
+                self._console.print(Text(text), soft_wrap=True)
+        if self._live is not None:
+            self._live.update(view(self._sweep, datetime.now(UTC), note=note), refresh=True)
+        elif note and note != self._note:
+            self._console.print(Text(note), soft_wrap=True)
+        self._note = note

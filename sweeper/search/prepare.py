@@ -1,0 +1,206 @@
+"""From a file to a plan: everything that is settled before the first trial starts."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sweeper.engines.sglang import check as sglang_check
+from sweeper.engines.sglang.launch import gpus_needed, tensor_parallel_auto
+from sweeper.engines.sglang.parser import InstalledParser, installed_parser
+from sweeper.errors import InputError, MachineError
+from sweeper.machine.facts import environment
+from sweeper.machine.gpus import Gpu, gpus
+from sweeper.models.resolver import EMBEDDED, ResolvedModel, resolve
+from sweeper.records.events import SweepStarted
+from sweeper.records.files import write_atomically
+from sweeper.records.folder import SweepFolder, new_folder
+from sweeper.records.masking import mask_value
+from sweeper.search.plan import Plan
+from sweeper.search.samplers import make_pruner, make_sampler
+from sweeper.spec.load import LoadedSpace, load_space, merged
+from sweeper.spec.problems import raise_for
+from sweeper.spec.schema import SpaceFile
+
+TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size", "tp")
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line says beside the file. None leaves the file's word."""
+
+    model: str | None = None
+    trials: int | None = None
+    time_budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that can start.
+
+    Args:
+        plan: for the workers.
+        gpus: of this machine; empty without one.
+        gpus_per_trial: whole GPUs that each server gets.
+        started: the first event of the log.
+    """
+
+    plan: Plan
+    gpus: tuple[Gpu, ...]
+    gpus_per_trial: int
+    started: SweepStarted
+
+
+def checked(path: Path, device: str, overrides: Overrides) -> tuple[LoadedSpace, InstalledParser]:
+    """Read the file and hold it against the engine that is installed. Starts nothing.
+
+    Raises:
+        InputError: everything that is wrong with the file, with lines.
+        MachineError: there is no engine to ask.
+    """
+    loaded = load_space(path, device=device, model=overrides.model)
+    make_sampler(loaded.space.search)
+    make_pruner(loaded.space.search)
+    parser = installed_parser(engine_python(loaded.space))
+    raise_for(sglang_check.check(loaded.space, parser, device), loaded.document)
+    return loaded, parser
+
+
+def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[str]) -> Prepared:
+    """Settle everything, and make the results folder with its first record.
+
+    Raises:
+        InputError: the file or an argument is wrong; nothing was started.
+        MachineError: the machine lacks something.
+    """
+    found = gpus()
+    device = "cuda" if found else "cpu"
+    loaded, parser = checked(path, device, overrides)
+    space = _overridden(loaded.space, overrides)
+    python = engine_python(space)
+    model = resolve(space.model, python=python)
+    args = _resolved_args(space, model, len(found))
+    per_trial = _gpus_per_trial(space, args, found)
+    folder = new_folder(results, space.name, datetime.now().astimezone())
+    _write_space(folder, loaded, device, overrides)
+    started = SweepStarted(
+        sweep=folder.path.name,
+        trials=space.search.trials,
+        model=model.name,
+        model_description=model.description,
+        engine=space.engine.kind,
+        engine_version=parser.versions.get("sglang"),
+        device=device,
+        levels=space.workload.concurrency,
+        objectives=[o.model_dump() for o in space.objectives],
+        constraints=[c.model_dump() for c in space.constraints],
+        environment={
+            **environment(parser.versions),
+            "command": command,
+            "seed": space.search.seed,
+            "workload": space.workload.model_dump(),
+        },
+        time_budget=space.search.time_budget,
+    )
+    plan = Plan(folder, space, device, python, model, args, frozenset(_shell(space)))
+    return Prepared(plan, tuple(found), per_trial, started)
+
+
+def engine_python(space: SpaceFile) -> Path:
+    """The interpreter that has the engine.
+
+    Raises:
+        InputError: the file names one that is not there.
+    """
+    if space.engine.python is None:
+        return Path(sys.executable)
+    named = os.path.expanduser(space.engine.python)  # noqa: PTH111  # "~" of an unknown user stays
+    found = shutil.which(named)
+    if found is None:
+        raise InputError(
+            f"there is no such program: {space.engine.python}",
+            where="engine.python",
+            advice="Give the full path of the Python that has SGLang installed.",
+        )
+    return Path(found).absolute()
+
+
+def _shell(space: SpaceFile) -> Mapping[str, str]:
+    """The user's environment, which servers inherit."""
+    # A built-in model is complete on the disk; a look at the hub would only cost time.
+    if space.model in EMBEDDED:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return os.environ
+
+
+def _overridden(space: SpaceFile, overrides: Overrides) -> SpaceFile:
+    changes: dict[str, Any] = {}
+    if overrides.trials is not None:
+        changes["trials"] = overrides.trials
+    if overrides.time_budget is not None:
+        changes["time_budget"] = overrides.time_budget
+    return space.model_copy(update={"search": space.search.model_copy(update=changes)})
+
+
+def _resolved_args(space: SpaceFile, model: ResolvedModel, gpu_count: int) -> dict[str, Any]:
+    args = dict(space.engine.args)
+    for name in TENSOR_PARALLEL:
+        if args.get(name) == "auto":
+            args[name] = tensor_parallel_auto(
+                gpu_count // space.search.parallel, model.attention_heads, model.kv_heads
+            )
+    return args
+
+
+def _gpus_per_trial(space: SpaceFile, args: Mapping[str, Any], found: list[Gpu]) -> int:
+    """As many as the largest candidate needs, so that every trial has the same node to itself.
+
+    Raises:
+        MachineError: more than there are.
+    """
+    if not found:
+        return 0
+    largest = dict(args)
+    for name, parameter in space.space.args.items():
+        if name in {*TENSOR_PARALLEL, "pp-size", "pipeline-parallel-size", "dp-size"}:
+            numbers = [int(c) for c in parameter.choices or [] if str(c).isdigit()]
+            high = parameter.int_range.high if parameter.int_range else 1
+            largest[name] = max([*numbers, high])
+    needed = gpus_needed(largest)
+    if needed * space.search.parallel > len(found):
+        raise MachineError(
+            f"{space.search.parallel} trial(s) of {needed} GPU(s) are wanted side by side, "
+            f"and this machine shows {len(found)}",
+            where="engine.args",
+            advice='Write "tensor-parallel-size: auto", or lower search.parallel.',
+        )
+    return needed
+
+
+def _write_space(
+    folder: SweepFolder, loaded: LoadedSpace, device: str, overrides: Overrides
+) -> None:
+    """The file as it holds on this machine, secrets masked."""
+    from ruamel.yaml import YAML
+
+    data = merged(loaded.document.data, device)
+    data.pop("without_gpu", None)
+    search = dict(data.get("search") or {})
+    if overrides.trials is not None:
+        search["trials"] = overrides.trials
+    if overrides.time_budget is not None:
+        search["time_budget"] = overrides.time_budget
+    if search:
+        data["search"] = search
+    if overrides.model is not None:
+        data["model"] = overrides.model
+    text = io.StringIO()
+    YAML(typ="safe", pure=True).dump(mask_value(data), text)
+    write_atomically(folder.space, f"# {loaded.document.path}, as run\n{text.getvalue()}")

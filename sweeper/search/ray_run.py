@@ -1,0 +1,107 @@
+"""Ray started for one sweep: loopback only, its own files in the results folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeper.errors import MachineError
+from sweeper.search.director import Director
+from sweeper.search.prepare import Prepared
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """Where to look at Ray, and how to get in.
+
+    Args:
+        url: of the dashboard; None where Ray could not start one.
+        token_file: Ray asks for the token in it, since 2.60.
+    """
+
+    url: str | None
+    token_file: Path | None
+
+
+@contextlib.contextmanager
+def ray_cluster(prepared: Prepared) -> Iterator[Dashboard]:
+    """Ray on this machine alone, ended when the block ends.
+
+    Raises:
+        MachineError: Ray does not start.
+    """
+    # Tune's own files would double what the log holds, and its table our own.
+    os.environ |= {
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    import ray
+
+    try:
+        context = ray.init(
+            address="local",
+            # Without it Ray binds to the machine's address in the network.
+            _node_ip_address="127.0.0.1",
+            num_cpus=max(prepared.plan.space.search.parallel, os.cpu_count() or 1),
+            num_gpus=len(prepared.gpus),
+            include_dashboard=True,
+            log_to_driver=False,
+            logging_level="ERROR",
+            configure_logging=False,
+        )
+    except Exception as error:
+        raise MachineError(
+            f"Ray does not start: {str(error).splitlines()[0]}",
+            where="ray.init",
+            advice="Look whether /tmp has room and whether RAY_ variables in your shell are right.",
+        ) from None
+    try:
+        yield _dashboard(context.dashboard_url)
+    finally:
+        ray.shutdown()
+
+
+def fit(prepared: Prepared, director: Director) -> None:
+    """Run all trials; returns when the director has nothing more to propose."""
+    from ray import tune
+
+    from sweeper.search.bridge import RungScheduler, StudySearcher
+    from sweeper.search.trainable import SweepTrainable
+
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    resources = {"cpu": 1, "gpu": prepared.gpus_per_trial}
+    trainable = tune.with_parameters(SweepTrainable, plan=prepared.plan)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(director),
+            scheduler=RungScheduler(director),
+            num_samples=-1,  # the director says when it is enough
+            reuse_actors=True,
+            trial_dirname_creator=_trial_name,
+            trial_name_creator=_trial_name,
+        ),
+        run_config=tune.RunConfig(
+            name="ray",
+            storage_path=str(prepared.plan.folder.path),
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
+    )
+    tuner.fit()
+
+
+def _trial_name(trial: object) -> str:
+    return f"trial_{getattr(trial, 'config', {}).get('trial', 0):04d}"
+
+
+def _dashboard(url: str | None) -> Dashboard:
+    token = Path.home() / ".ray" / "auth_token"
+    return Dashboard(f"http://{url}" if url else None, token if token.exists() else None)

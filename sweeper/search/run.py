@@ -1,0 +1,127 @@
+"""The whole sweep: Ray in one thread, the view and the signals in the main one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweeper.errors import MachineError
+from sweeper.records.events import SweepEnded
+from sweeper.records.folder import SweepFolder
+from sweeper.records.log import EventLog
+from sweeper.records.sweep import Sweep
+from sweeper.report.files import write_reports
+from sweeper.report.screen import Screen
+from sweeper.search.director import Director
+from sweeper.search.introduction import where_to_look
+from sweeper.search.prepare import Prepared
+from sweeper.search.ray_run import fit, ray_cluster
+from sweeper.search.study import SweepStudy
+
+# What stops the sweep. SIGHUP is a closed terminal: servers must not stay behind it either.
+INTERRUPTED = "interrupted"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """A request to stop, made by a signal. The second one means: at once."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self._folder = folder
+        self.count = 0
+
+    def __call__(self, *_: object) -> None:
+        self.count += 1
+        # Workers are other processes: a file reaches them whatever they wait for.
+        self._folder.stop_request.touch()
+
+    @property
+    def note(self) -> str:
+        """What the user should know about it."""
+        if not self.count:
+            return ""
+        return "stopping: the running server is being ended; Ctrl-C again ends everything at once"
+
+
+def run(prepared: Prepared, screen: Screen) -> Sweep:
+    """Run the sweep to its end and write its summary.
+
+    Returns:
+        the sweep, replayed from its log. What ended early is there too.
+
+    Raises:
+        MachineError: Ray does not start, or broke down.
+    """
+    folder = prepared.plan.folder
+    log = EventLog(folder.log)
+    log.append(prepared.started)
+    stop = Stop(folder)
+    study = SweepStudy(prepared.plan.space, prepared.plan.device, folder.study)
+    director = Director(prepared.plan.space, study, log, stop_requested=folder.stop_request.exists)
+    failed: list[BaseException] = []
+    with _signals(stop):
+        try:
+            with ray_cluster(prepared) as dashboard:
+                screen.say(where_to_look(dashboard))
+                trials = threading.Thread(target=_collect, args=(prepared, director, failed))
+                trials.daemon = True
+                trials.start()
+                with screen:
+                    while trials.is_alive() and stop.count < 2:
+                        screen.refresh(stop.note)
+                        trials.join(timeout=0.25)
+        finally:
+            director.end_all()
+            log.append(SweepEnded(reason=_reason(stop, failed, director)))
+            folder.stop_request.unlink(missing_ok=True)
+            sweep = write_reports(folder)
+    if failed:
+        raise MachineError(
+            f"Ray Tune broke down: {type(failed[0]).__name__}: {failed[0]}",
+            where=str(folder.path),
+            advice="What was measured is kept. Ray's own logs are in /tmp/ray/session_latest/logs.",
+        )
+    return sweep
+
+
+def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
+    """What the user can do now."""
+    try:
+        path = folder.path.relative_to(Path.cwd())
+    except ValueError:
+        path = folder.path
+    lines = [f"again from the log:  python -m sweeper report {path}"]
+    if sweep.best is not None:
+        lines.append(f"as a systemd unit:   python -m sweeper export {path} --format systemd")
+    if sweep.ended and sweep.ended.reason == INTERRUPTED:
+        lines.insert(0, "interrupted; everything that was measured is kept")
+        lines.append(
+            "to measure on:       run the same command again; it makes a folder of its own"
+        )
+    return lines
+
+
+def _collect(prepared: Prepared, director: Director, failed: list[BaseException]) -> None:
+    try:
+        fit(prepared, director)
+    except BaseException as error:
+        failed.append(error)
+
+
+def _reason(stop: Stop, failed: list[BaseException], director: Director) -> str:
+    if failed:
+        return f"Ray Tune broke down: {failed[0]}"
+    return INTERRUPTED if stop.count else director.reason
+
+
+@contextmanager
+def _signals(handler: Callable[..., None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
