@@ -1,7 +1,7 @@
-"""Runs one of this folder's scripts in the engine's interpreter.
+"""Runs one of Sweeper's scripts in the engine's interpreter.
 
-The libraries that write models live where SGLang lives, which may be another
-environment than Sweeper's own.
+The libraries that write models live where SGLang lives, and so does SGLang
+itself. That may be another environment than Sweeper's own.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SHOWN_LINES = 5
 
 
 def run_engine_script(
-    python: Path, script: str, *arguments: str, what: str, timeout: float = 900
+    python: Path, script: str | Path, *arguments: str, what: str, timeout: float = 900
 ) -> dict[str, str]:
-    """Run ``sweeper/models/<script>``, wait for it and return what it worked with.
+    """Run a script, wait for it and return what it worked with.
 
     A script's last line on stdout is a JSON object: libraries and their versions.
 
     Args:
         python: the engine's interpreter.
-        script: file name of the script.
+        script: its full path, or the name of a file in ``sweeper/models``.
         arguments: its command line.
         what: what it does, for error messages: "convert the model".
         timeout: seconds.
@@ -37,13 +37,13 @@ def run_engine_script(
         MachineError: the interpreter is not there, lacks libraries, or the
             script failed.
     """
-    path = Path(__file__).with_name(script)
+    path = Path(__file__).parent / script
     environment = os.environ | {
         # Everything it needs is local; a look at the hub would only cost time.
         "HF_HUB_OFFLINE": "1",
         # The GPUs may be busy with a measurement.
         "CUDA_VISIBLE_DEVICES": "",
-        # This folder's modules must not shadow the libraries' own imports.
+        # The script's neighbours must not shadow the libraries' own imports.
         "PYTHONSAFEPATH": "1",
         # SGLang's platforms are none of the script's business.
         "SGLANG_PLATFORM": "",

@@ -87,7 +87,7 @@ def launch(
     own = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
     if device == "cpu":
         own["SGLANG_PLATFORM"] = PLATFORM
-        tensor_parallel = int(args.get("tensor-parallel-size", 1))
+        tensor_parallel = int(args.get("tensor-parallel-size", args.get("tp-size", 1)))
         if tensor_parallel > 1:
             # SGLang wants one group of cores for each rank where ranks exceed NUMA nodes.
             own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tensor_parallel)))
@@ -117,7 +117,7 @@ def gpus_needed(args: Mapping[str, Any]) -> int:
     def size(*names: str) -> int:
         return next((int(args[name]) for name in names if name in args), 1)
 
-    ranks = size("tensor-parallel-size", "tp-size", "tp")
+    ranks = size("tensor-parallel-size", "tp-size")
     ranks *= size("pipeline-parallel-size", "pp-size")
     return ranks * (1 if args.get("enable-dp-attention") else size("data-parallel-size", "dp-size"))
 
