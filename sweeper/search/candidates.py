@@ -10,7 +10,7 @@ from typing import Any
 
 from sweeper.spec.candidate import Candidate, Value
 from sweeper.spec.parameters import Condition, Forbidden, Parameter
-from sweeper.spec.schema import SpaceFile
+from sweeper.spec.schema import Named
 from sweeper.spec.values import UNSET
 
 Parameters = Mapping[str, Parameter]
@@ -51,10 +51,10 @@ def build(parameters: Parameters, device: str, choose: Chooser) -> Candidate:
     return Candidate(values)
 
 
-def baseline(space: SpaceFile, parameters: Parameters, device: str) -> Candidate:
-    """The configuration that all others are compared with."""
-    given = {f"env.{name}": value for name, value in space.baseline.env.items()}
-    given |= {f"args.{name}": value for name, value in space.baseline.args.items()}
+def by_hand(named: Named, parameters: Parameters, device: str) -> Candidate:
+    """A candidate that the file names; what it does not name is left alone."""
+    given = {f"env.{name}": value for name, value in named.env.items()}
+    given |= {f"args.{name}": value for name, value in named.args.items()}
 
     def choose(name: str, parameter: Parameter) -> Value:
         if name in given:

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,14 +22,14 @@ from sweeper.models.resolver import EMBEDDED, ResolvedModel, resolve
 from sweeper.records.events import SweepStarted
 from sweeper.records.files import write_atomically
 from sweeper.records.folder import SweepFolder, new_folder
-from sweeper.records.masking import mask_value
+from sweeper.records.masking import looks_secret, mask_value
 from sweeper.search.plan import Plan
 from sweeper.search.samplers import make_pruner, make_sampler
 from sweeper.spec.load import LoadedSpace, load_space, merged
-from sweeper.spec.problems import raise_for
+from sweeper.spec.problems import Problem
 from sweeper.spec.schema import SpaceFile
 
-TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size", "tp")
+TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ def checked(path: Path, device: str, overrides: Overrides) -> tuple[LoadedSpace,
     make_sampler(loaded.space.search)
     make_pruner(loaded.space.search)
     parser = installed_parser(engine_python(loaded.space))
-    raise_for(sglang_check.check(loaded.space, parser, device), loaded.document)
+    loaded.raise_for(
+        [*_searched_secrets(loaded.space), *sglang_check.check(loaded.space, parser, device)]
+    )
     return loaded, parser
 
 
@@ -111,6 +113,18 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
     )
     plan = Plan(folder, space, device, python, model, args, frozenset(_shell(space)))
     return Prepared(plan, tuple(found), per_trial, started)
+
+
+def _searched_secrets(space: SpaceFile) -> Iterator[Problem]:
+    # Optuna keeps what it proposes in its journal, and a winner without its value is no winner.
+    for side in ("env", "args"):
+        for name in getattr(space.space, side):
+            if looks_secret(name):
+                yield Problem(
+                    ("space", side, name),
+                    "its name looks like a secret, and secrets are never written to records",
+                    f"Set it in your shell, or under engine.{side}.",
+                )
 
 
 def engine_python(space: SpaceFile) -> Path:

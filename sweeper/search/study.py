@@ -65,6 +65,7 @@ class SweepStudy:
         self._parameters = parameters(space)
         self._rng = random.Random(space.search.seed)
         self._tried: set[str] = set()
+        self._first = list(space.search.first)
         self._open: dict[int, optuna.Trial] = {}
         self._next = 0
         self._study = optuna.create_study(
@@ -77,10 +78,17 @@ class SweepStudy:
         )
 
     def propose(self) -> Proposal | None:
-        """The next candidate, the baseline first; None when nothing untried is left."""
+        """The next candidate: the baseline, those named in the file, then the sampler's.
+
+        None when nothing untried is left.
+        """
         if self._next == 0:
-            base = c.baseline(self._space, self._parameters, self._device)
+            base = c.by_hand(self._space.baseline, self._parameters, self._device)
             return self._take(self._ask_for(base), base, baseline=True)
+        while self._first:
+            named = c.by_hand(self._first.pop(0), self._parameters, self._device)
+            if self._usable(named):
+                return self._take(self._ask_for(named), named)
         for _ in range(_ASKS):
             trial = self._study.ask()
             candidate = self._suggest(trial)

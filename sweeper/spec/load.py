@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ class LoadedSpace:
     space: SpaceFile
     document: YamlDocument
     device: str
+
+    def raise_for(self, problems: Sequence[Problem]) -> None:
+        """Raise one error for problems that were found later, with the lines of the file.
+
+        Raises:
+            InputError: where there are any.
+        """
+        raise_for([_relocate(p, self.document, self.device) for p in problems], self.document)
 
 
 def load_space(path: Path, *, device: str, model: str | None = None) -> LoadedSpace:

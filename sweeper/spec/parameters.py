@@ -128,7 +128,8 @@ class Forbidden(Strict):
     """A combination that must not be tried."""
 
     combination: Condition = Field(
-        description='Values that must not meet: "env.NAME" or "args.name", each with a value or a list of values.'
+        description='Values that must not meet: "env.NAME" or "args.name" (or "device"), each with a value or a '
+        "list of values."
     )
     because: str = Field(default="", description="The reason, for whoever reads the file later.")
 

@@ -98,6 +98,8 @@ METRICS = {
     "output_throughput": "Output tokens of all requests, as the server counted them, divided by the time from "
     "the first send to the last end. Tokens per second; higher is better.",
     "request_throughput": "Answered requests divided by the same time. Requests per second; higher is better.",
+    "accept_length": "Tokens for each verification step of a speculative server, mean over the level's requests; "
+    "1.00 is a drafter of which nothing is accepted. Missing without speculation.",
     "ttft": "Time to first token: from sending a request to its first token.",
     "tpot": "Time per output token: what is left of the request after its first chunk, divided by the tokens "
     "that came after that chunk. One value for each request.",

@@ -8,13 +8,14 @@ from typing import Any
 
 from sweeper.spec.parameters import Condition, Parameter
 from sweeper.spec.problems import Problem, suggestion
-from sweeper.spec.schema import SpaceFile
+from sweeper.spec.schema import Named, SpaceFile
 from sweeper.spec.yaml_lines import Location
 
 DEVICES = ("cuda", "cpu")
 LEVEL_METRICS = (
     "output_throughput",
     "request_throughput",
+    "accept_length",
     *(
         f"{name}_{stat}_ms"
         for name in ("ttft", "tpot", "itl", "e2e")
@@ -73,7 +74,7 @@ def check(space: SpaceFile) -> list[Problem]:
     return [
         *_names(space),
         *_references(space),
-        *_baseline(space),
+        *_by_hand(space),
         *_metrics(space),
     ]
 
@@ -196,17 +197,21 @@ def _values(parameter: Parameter) -> str:
     )
 
 
-def _baseline(space: SpaceFile) -> Iterator[Problem]:
-    for side in ("env", "args"):
-        known = getattr(space.space, side)
-        for name in getattr(space.baseline, side):
-            if name not in known:
-                hint = suggestion(name, known)
-                yield Problem(
-                    ("baseline", side, name),
-                    f"not a parameter of space.{side}" + (f"; {hint}" if hint else ""),
-                    f"What every server shares goes to engine.{side}.",
-                )
+def _by_hand(space: SpaceFile) -> Iterator[Problem]:
+    """Candidates that the file names: the baseline, and those to be tried first."""
+    places: list[tuple[Location, Named]] = [(("baseline",), space.baseline)]
+    places += [(("search", "first", i), named) for i, named in enumerate(space.search.first)]
+    for location, candidate in places:
+        for side in ("env", "args"):
+            known = getattr(space.space, side)
+            for name in getattr(candidate, side):
+                if name not in known:
+                    hint = suggestion(name, known)
+                    yield Problem(
+                        (*location, side, name),
+                        f"not a parameter of space.{side}" + (f"; {hint}" if hint else ""),
+                        f"What every server shares goes to engine.{side}.",
+                    )
 
 
 def _metrics(space: SpaceFile) -> Iterator[Problem]:
@@ -226,8 +231,8 @@ def _metrics(space: SpaceFile) -> Iterator[Problem]:
                     here,
                     f'unknown metric "{name}"' + (f"; {hint}" if hint else ""),
                     "known: single_stream, peak, and at a level (name@level) output_throughput, "
-                    "request_throughput and ttft, tpot, itl, e2e with _mean_ms, _p50_ms, _p90_ms, _p95_ms, "
-                    "_p99_ms",
+                    "request_throughput, accept_length and ttft, tpot, itl, e2e with _mean_ms, _p50_ms, "
+                    "_p90_ms, _p95_ms, _p99_ms",
                 )
             elif not at or level not in map(str, space.workload.concurrency):
                 levels = ", ".join(f"{name}@{c}" for c in space.workload.concurrency)
@@ -235,4 +240,8 @@ def _metrics(space: SpaceFile) -> Iterator[Problem]:
                     here,
                     "a metric of a level needs one of the workload's levels",
                     f"allowed: {levels}",
+                )
+            if section == "objectives" and name.endswith("_ms") and item.goal == "maximize":
+                yield Problem(
+                    here, "a time would be made longer: its goal is to maximize", "goal: minimize"
                 )

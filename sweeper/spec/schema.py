@@ -164,6 +164,21 @@ class Pruner(Strict):
     )
 
 
+class Named(Strict):
+    """A candidate written down by hand.
+
+    A parameter of the space that is not named here is left alone: ``unset``, or
+    ``false`` for a flag without a value.
+    """
+
+    env: dict[str, Scalar] = Field(
+        default_factory=dict, description="Values for parameters of space.env."
+    )
+    args: dict[str, Scalar] = Field(
+        default_factory=dict, description="Values for parameters of space.args."
+    )
+
+
 class Search(Strict):
     """How many candidates, in which time, chosen how."""
 
@@ -173,6 +188,11 @@ class Search(Strict):
     )
     sampler: Sampler = Field(default_factory=Sampler, description="How candidates are proposed.")
     pruner: Pruner = Field(default_factory=Pruner, description="How poor candidates are dropped.")
+    first: list[Named] = Field(
+        default_factory=list,
+        description="Candidates to try before the sampler proposes its own, such as a set of values that somebody "
+        "recommends. They count as trials.",
+    )
     seed: int = Field(
         default=0, ge=0, lt=2**31, description="Seed of the sampler, the prompts and the servers."
     )
@@ -190,18 +210,8 @@ class Search(Strict):
         return _by_name(value)
 
 
-class Baseline(Strict):
-    """The configuration that every candidate is compared with: trial 0.
-
-    A parameter of the space that is not named here is left unset.
-    """
-
-    env: dict[str, Scalar] = Field(
-        default_factory=dict, description="Values for parameters of space.env."
-    )
-    args: dict[str, Scalar] = Field(
-        default_factory=dict, description="Values for parameters of space.args."
-    )
+class Baseline(Named):
+    """The configuration that every candidate is compared with: trial 0."""
 
 
 class SpaceFile(Strict):

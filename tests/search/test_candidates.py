@@ -56,7 +56,7 @@ def test_the_baseline_leaves_a_switch_alone_unless_told(
     choices: list[Any], given: dict[str, Any], expected: Any
 ) -> None:
     space = make_space(space={"args": {"a": choices}}, baseline={"args": given})
-    found = c.baseline(space, parameters(space), "cuda")
+    found = c.by_hand(space.baseline, parameters(space), "cuda")
     assert found.values == {"args.a": expected}
 
 

@@ -39,6 +39,17 @@ def test_the_baseline_comes_first(tmp_path: Path) -> None:
     assert first.candidate.values == {"args.disable-custom-all-reduce": False}
 
 
+def test_the_candidates_that_the_file_names_come_next(tmp_path: Path) -> None:
+    named = {"args": {"disable-custom-all-reduce": True}, "env": {"NCCL_PROTO": "Simple"}}
+    s = study(tmp_path, search={"first": [{}, named]})  # the first is the baseline once more
+    take(s.propose())
+    second = take(s.propose())
+    assert second.candidate.values == {
+        "args.disable-custom-all-reduce": True,
+        "env.NCCL_PROTO": "Simple",
+    }
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_each_candidate_is_proposed_once_and_then_none(tmp_path: Path, sampler: str) -> None:
     s = study(tmp_path, search={"sampler": sampler})

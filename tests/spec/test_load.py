@@ -80,6 +80,8 @@ BROKEN = [
     ),
     (GOOD.replace("  env:", "  forbid: [{combination: {}}]\n  env:"), "would forbid everything"),
     (GOOD + "search: {time_budget: 0}\n", "expected a duration"),
+    (GOOD + "search: {first: [{args: {disable-custom-al: true}}]}\n", "search.first.0.args"),
+    (GOOD + "objectives: [{metric: ttft_p95_ms@1}]\n", "would be made longer"),
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.search.candidates import baseline, build, holds
+from sweeper.search.candidates import build, by_hand, holds
 from sweeper.spec.load import load_space
 from sweeper.spec.rules import DEVICES, parameters
 
@@ -44,7 +44,7 @@ def test_it_begins_with_its_schema_and_a_comment(path: Path) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_baseline_is_allowed(path: Path, device: str) -> None:
     space = load_space(path, device=device).space
-    start = baseline(space, parameters(space), device)
+    start = by_hand(space.baseline, parameters(space), device)
     assert not [r for r in space.space.forbid if holds(r.combination, start.values, device)]
 
 
