@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sweeper.servers import tagged
 
@@ -16,13 +17,14 @@ from sweeper.servers import tagged
 class ServerProcess:
     """A running server and the watcher that ends it when we die.
 
-    Make one with :func:`launch`.
+    Make one with :func:`launch`, and hold it: the watcher ends the server of an
+    object that is gone, as it does when its whole process is.
     """
 
     popen: subprocess.Popen[bytes]
     tag: str
     log: Path
-    _watcher: subprocess.Popen[bytes]
+    _watched: IO[bytes]
 
     @property
     def exit_status(self) -> int | None:
@@ -40,9 +42,7 @@ class ServerProcess:
         """
         killed = tagged.end(self.tag, self.popen.pid, grace=grace)
         self.popen.wait()
-        if self._watcher.stdin is not None:
-            self._watcher.stdin.close()
-        self._watcher.wait()
+        self._watched.close()
         return killed
 
     def tail(self, lines: int = 30) -> list[str]:
@@ -58,13 +58,7 @@ def launch(command: Sequence[str], env: Mapping[str, str], *, tag: str, log: Pat
     The watcher is started first, so that there is no moment in which a killed
     worker would leave the server behind.
     """
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "sweeper.servers.watcher", tag],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    watched = _watch(tag)
     try:
         with log.open("ab") as stream:
             popen = subprocess.Popen(
@@ -76,10 +70,21 @@ def launch(command: Sequence[str], env: Mapping[str, str], *, tag: str, log: Pat
                 start_new_session=True,
             )
     except OSError:
-        assert watcher.stdin is not None
-        watcher.stdin.close()
-        watcher.wait()
+        watched.close()
         raise
+    os.write(watched.fileno(), f"{popen.pid}\n".encode())
+    return ServerProcess(popen, tag, log, watched)
+
+
+def _watch(tag: str) -> IO[bytes]:
+    """Start the watcher; it acts when the pipe that is returned is closed, by us or by our end."""
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "sweeper.servers.watcher", tag],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    watcher.wait()  # it has left our family now, and goes on by itself
     assert watcher.stdin is not None
-    os.write(watcher.stdin.fileno(), f"{popen.pid}\n".encode())
-    return ServerProcess(popen, tag, log, watcher)
+    return watcher.stdin

@@ -8,6 +8,7 @@ no tag itself, so it is never taken for a part of the server.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -16,6 +17,11 @@ from sweeper.servers import tagged
 
 def main() -> None:
     """Wait for the owner's end, then end what it left."""
+    # Not the owner's child: when Ray ends a worker it kills the worker's children too,
+    # and the server's own children would stay behind with nobody to end them.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
     # Ctrl-C in the terminal and a stop of the owner's group are not meant for us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sweeper.servers import tagged
@@ -28,10 +29,12 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from sweeper.servers.process import launch
-launch([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), tag=sys.argv[1], log=Path(sys.argv[2]))
+server = launch([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), tag=sys.argv[1], log=Path(sys.argv[2]))
 print("up", flush=True)
 time.sleep(600)
 """
+
+FAMILY = "import subprocess, time; subprocess.Popen(['/bin/sleep', '600']); time"
 
 
 @pytest.fixture
@@ -68,6 +71,22 @@ def test_a_killed_owner_leaves_nothing(tag: str, tmp_path: Path) -> None:
     assert owner.stdout.readline() == b"up\n"
     assert len(tagged.find(tag)) == 1
     owner.kill()
+    owner.wait()
+    wait_until(lambda: tagged.find(tag) == [])
+
+
+def test_an_owner_killed_with_all_its_children_leaves_nothing(tag: str, tmp_path: Path) -> None:
+    """As Ray does when it ends a worker: first the children, whatever they were for."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER.replace("import time; time", FAMILY), tag, tmp_path / "log"],
+        stdout=subprocess.PIPE,
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"up\n"
+    wait_until(lambda: len(tagged.find(tag)) == 2)
+    children = psutil.Process(owner.pid).children()
+    for process in [*children, psutil.Process(owner.pid)]:
+        process.kill()
     owner.wait()
     wait_until(lambda: tagged.find(tag) == [])
 
