@@ -56,6 +56,14 @@ class Trial:
         return sum(known) / len(known) if known else None
 
 
+@dataclass(frozen=True)
+class Change:
+    """By how many percent a trial differs from the baseline. None: not measured in both."""
+
+    single_stream: float | None = None
+    peak: float | None = None
+
+
 @dataclass
 class Sweep:
     """A sweep as its log tells it."""
@@ -89,6 +97,31 @@ class Sweep:
         """The complete trial with the highest score. Failed, pruned and infeasible ones never win."""
         done = [t for t in self.trials.values() if t.state == "complete" and t.score is not None]
         return max(done, key=lambda trial: trial.score or 0.0, default=None)
+
+    def peak_is_final(self, trial: Trial) -> bool:
+        """Whether no higher level is missing, so that the peak can be compared with another."""
+        planned = self.started.levels if self.started else []
+        return trial.state == "complete" or (bool(planned) and set(planned) <= set(trial.levels))
+
+    def change(self, trial: Trial) -> Change:
+        """How a trial differs from the baseline: +10.0 is ten percent more than the baseline.
+
+        One that failed has no result, so it is not compared, whatever it measured before.
+        """
+        base = self.baseline
+        if base is None or base is trial:
+            return Change()
+        if {base.state, trial.state} & {"failed", "interrupted"}:
+            return Change()
+        final = self.peak_is_final(base) and self.peak_is_final(trial)
+        return Change(
+            _percent(trial.single_stream, base.single_stream),
+            _percent(trial.peak[0], base.peak[0]) if final and trial.peak and base.peak else None,
+        )
+
+
+def _percent(value: float | None, base: float | None) -> float | None:
+    return 100 * (value / base - 1) if value is not None and base else None
 
 
 def _apply_to_trial(trial: Trial, event: ev.AnyEvent) -> None:

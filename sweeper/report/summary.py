@@ -1,0 +1,114 @@
+"""The summary of a sweep, as Markdown: verdict, table, what failed, how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sweeper.records.sweep import Sweep, Trial
+from sweeper.report import words
+from sweeper.report.conditions import environment, how_measured, time_spent
+from sweeper.report.markdown import block, code, table
+from sweeper.report.markdown import words as escaped
+from sweeper.report.verdict import verdict
+
+_TAIL = 8
+# After the complete ones, by how much is known of them.
+_ORDER = ("complete", "running", "infeasible", "pruned", "failed", "interrupted")
+
+
+def summary(sweep: Sweep) -> str:
+    """The whole text. It can be made at any time, of a sweep that runs as well."""
+    return "\n\n".join(_parts(sweep)) + "\n"
+
+
+def _parts(sweep: Sweep) -> Iterator[str]:
+    yield f"# Sweep {escaped(sweep.started.sweep) if sweep.started else 'without a beginning'}"
+    if sweep.started and sweep.started.emulated:
+        yield f"> **{words.EMULATED}.** Do not quote them."
+    yield verdict(sweep)
+    if sweep.trials:
+        yield _table(sweep)
+    sections = {
+        "Failures": _failures(sweep),
+        "Broken constraints": _broken(sweep),
+        "Failed requests": _failed_requests(sweep),
+        "How it was measured": how_measured(sweep),
+        "Environment": environment(sweep),
+        "Counts and time spent": time_spent(sweep),
+    }
+    for title, text in sections.items():
+        if text:
+            yield f"## {title}"
+            yield text
+
+
+def _table(sweep: Sweep) -> str:
+    speculative = any(trial.accept_length is not None for trial in sweep.trials.values())
+    head = ["configuration", "single stream, tok/s", "peak, tok/s"]
+    return table(
+        [*head, "acceptance"] if speculative else head,
+        [
+            [
+                _configuration(sweep, trial),
+                words.single_stream(sweep, trial),
+                words.peak(sweep, trial),
+                *([_acceptance(trial)] if speculative else []),
+            ]
+            for trial in sorted(sweep.trials.values(), key=_rank)
+        ],
+    )
+
+
+def _rank(trial: Trial) -> tuple[bool, int, float, int]:
+    score = -trial.score if trial.score is not None else 0.0
+    return not trial.baseline, _ORDER.index(trial.state), score, trial.number
+
+
+def _configuration(sweep: Sweep, trial: Trial) -> str:
+    name = f"{trial.number}: {code(trial.label)}"
+    if trial.baseline:
+        name = f"{trial.number}, baseline: {code(trial.label)}"
+    if trial is sweep.best:
+        name = f"**best** {name}"
+    return name if trial.state == "complete" else f"{name} ({trial.state})"
+
+
+def _acceptance(trial: Trial) -> str:
+    return words.MISSING if trial.accept_length is None else f"{trial.accept_length:.2f}"
+
+
+def _failures(sweep: Sweep) -> str:
+    parts = []
+    for trial in sweep.trials.values():
+        if trial.failure is None:
+            continue
+        failure = trial.failure
+        stage = f", at the stage {escaped(failure.stage)}" if failure.stage else ""
+        blame = "" if failure.blame == "unknown" else f", blamed on the {failure.blame}"
+        parts.append(
+            f"**Trial {trial.number}**, {code(trial.label)}: {escaped(failure.kind)}{stage}{blame}. "
+            f"{escaped(failure.what)}"
+        )
+        if failure.tail:
+            parts.append(block(failure.tail[-_TAIL:]))
+    return "\n\n".join(parts)
+
+
+def _broken(sweep: Sweep) -> str:
+    return "\n".join(
+        f"- Trial {trial.number}, {code(trial.label)}: {escaped('; '.join(trial.broken_constraints))}"
+        for trial in sweep.trials.values()
+        if trial.broken_constraints
+    )
+
+
+def _failed_requests(sweep: Sweep) -> str:
+    found = [(t, words.failed_requests(t)) for t in sweep.trials.values()]
+    lines = [
+        f"- Trial {trial.number}, {code(trial.label)}: {', '.join(levels)}"
+        for trial, levels in found
+        if levels
+    ]
+    if not lines:
+        return ""
+    return "\n".join(["The numbers are of the requests that were answered.", "", *lines])
