@@ -44,6 +44,8 @@ def ray_cluster(prepared: Prepared) -> Iterator[Dashboard]:
     }
     import ray
 
+    # It tells about its signal handlers and its token; where_to_look() says what matters.
+    logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         context = ray.init(
             address="local",
@@ -75,7 +77,6 @@ def fit(prepared: Prepared, director: Director) -> None:
     from sweeper.search.bridge import RungScheduler, StudySearcher
     from sweeper.search.trainable import SweepTrainable
 
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
     resources = {"cpu": 1, "gpu": prepared.gpus_per_trial}
     trainable = tune.with_parameters(SweepTrainable, plan=prepared.plan)
     tuner = tune.Tuner(

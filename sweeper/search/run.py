@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sweeper.errors import MachineError
-from sweeper.records.events import SweepEnded
+from sweeper.records.events import ServerStopped, SweepEnded
 from sweeper.records.folder import SweepFolder
-from sweeper.records.log import EventLog
-from sweeper.records.sweep import Sweep
+from sweeper.records.log import EventLog, read_events
+from sweeper.records.sweep import Sweep, replay
 from sweeper.report.files import write_reports
 from sweeper.report.screen import Screen
 from sweeper.search.director import Director
@@ -20,9 +21,10 @@ from sweeper.search.introduction import where_to_look
 from sweeper.search.prepare import Prepared
 from sweeper.search.ray_run import fit, ray_cluster
 from sweeper.search.study import SweepStudy
+from sweeper.servers import tagged
 
-# What stops the sweep. SIGHUP is a closed terminal: servers must not stay behind it either.
 INTERRUPTED = "interrupted"
+# What stops the sweep. SIGHUP is a closed terminal: servers must not stay behind it either.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,19 +64,19 @@ def run(prepared: Prepared, screen: Screen) -> Sweep:
     study = SweepStudy(prepared.plan.space, prepared.plan.device, folder.study)
     director = Director(prepared.plan.space, study, log, stop_requested=folder.stop_request.exists)
     failed: list[BaseException] = []
-    with _signals(stop):
+    with _signals(stop), screen:
         try:
             with ray_cluster(prepared) as dashboard:
                 screen.say(where_to_look(dashboard))
                 trials = threading.Thread(target=_collect, args=(prepared, director, failed))
                 trials.daemon = True
                 trials.start()
-                with screen:
-                    while trials.is_alive() and stop.count < 2:
-                        screen.refresh(stop.note)
-                        trials.join(timeout=0.25)
+                while trials.is_alive() and stop.count < 2:
+                    screen.refresh(stop.note)
+                    trials.join(timeout=0.25)
         finally:
             director.end_all()
+            _end_leftovers(folder, log)
             log.append(SweepEnded(reason=_reason(stop, failed, director)))
             folder.stop_request.unlink(missing_ok=True)
             sweep = write_reports(folder)
@@ -102,6 +104,22 @@ def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
             "to measure on:       run the same command again; it makes a folder of its own"
         )
     return lines
+
+
+def _end_leftovers(folder: SweepFolder, log: EventLog) -> None:
+    """End servers whose workers were killed before they could; each has a watcher as well."""
+    for trial in replay(read_events(folder.log)).trials.values():
+        if trial.launched and trial.stop_seconds is None:
+            begin = time.monotonic()
+            killed = tagged.end(trial.launched.tag, trial.launched.pid, grace=1.0)
+            log.append(
+                ServerStopped(
+                    trial=trial.number,
+                    stop_seconds=time.monotonic() - begin,
+                    exit_status=None,
+                    leftovers=killed,
+                )
+            )
 
 
 def _collect(prepared: Prepared, director: Director, failed: list[BaseException]) -> None:
