@@ -7,7 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	&& { echo $$p; break; }; done)
 RUN = $(VENV)/bin/python -m
 
-.PHONY: test lint clean
+# The search space of "make sweep", and more arguments for it: make sweep ARGS="--trials 3"
+SPACE ?= search_spaces/nccl.yaml
+ARGS ?=
+
+.PHONY: sweep test lint clean
+sweep: $(VENV)/.engine
+	$(RUN) sweeper run $(SPACE) $(ARGS)
+
 test: $(VENV)/.dev
 	$(RUN) pytest
 
@@ -18,10 +25,15 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/hadolint Dockerfile
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.engine: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; none was found on the PATH."; exit 1; }
+	@echo "Installing SGLang and the sweeper into $(VENV): about 11 GB, some minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) pip install --quiet --upgrade pip
+	$(RUN) pip install --quiet -e '.[engine]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.engine
 	$(RUN) pip install --quiet -e '.[engine,dev]'
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +51,7 @@ def run(
     from rich.console import Console
 
     from sweeper.report.screen import Screen
+    from sweeper.report.summary import short
     from sweeper.search import run as sweep_run
     from sweeper.search.introduction import introduction
     from sweeper.search.prepare import Overrides, prepare
@@ -60,9 +62,8 @@ def run(
     screen = Screen(folder.log, Console())
     screen.say(introduction(prepared))
     sweep = sweep_run.run(prepared, screen)
-    typer.echo("\n" + folder.summary.read_text(encoding="utf-8"))
-    for line in sweep_run.what_next(sweep, folder):
-        typer.echo(line)
+    screen.say_markdown("\n" + short(sweep))
+    screen.say(sweep_run.what_next(sweep, folder))
     if sweep.ended and sweep.ended.reason == sweep_run.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
     if sweep.best is None:
@@ -151,8 +152,18 @@ def _duration(text: str | None, where: str) -> float | None:
         raise InputError(str(error), where=where) from None
 
 
+def _tell_what_takes_long() -> None:
+    # Making a model takes half a minute: whoever waits should know for what.
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("sweeper")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def main() -> None:
     """Run a command. An error that the user can act on is shown without a traceback."""
+    _tell_what_takes_long()
     try:
         app()
     except SweeperError as error:

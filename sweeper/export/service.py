@@ -40,7 +40,7 @@ class Service:
         description: one line for people.
         command: the interpreter's absolute path, ``-m``,
             ``sglang.launch_server`` and the flags.
-        env: the variables that the configuration sets, and no others.
+        env: the variables that the configuration sets, and what it needs of the shell's.
         start_seconds: the measured time from launch to ready, if there is one.
         port: where the server listens.
         provenance: one line of text each: sweep, trial, date, versions, numbers.

@@ -174,8 +174,8 @@ def _account(service: Service) -> list[str]:
 
 def _environment(service: Service) -> list[str]:
     lines = [
-        "# Nothing of a login shell is here: what the trials inherited from one (PATH to ninja",
-        "# or nvcc, CUDA_HOME, HF_HOME) must be added below.",
+        "# A service inherits nothing of a login shell. What the trials may have needed of it",
+        "# (PATH to ninja or nvcc, CUDA_HOME, HF_HOME) is here where it was set for them.",
     ]
     for name, value in service.settings.items():
         lines.append(f"Environment={quote_assignment(name, value)}")

@@ -39,6 +39,15 @@ class Screen:
         for each in lines:
             self._console.print(Text(each), soft_wrap=True)
 
+    def say_markdown(self, text: str) -> None:
+        """Print Markdown: set for people on a terminal, as it is anywhere else."""
+        if self._console.is_terminal:
+            from rich.markdown import Markdown
+
+            self._console.print(Markdown(text))
+        else:
+            self._console.print(Text(text), soft_wrap=True)
+
     def __enter__(self) -> Screen:
         if self._live:
             self._live.start()

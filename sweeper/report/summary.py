@@ -18,16 +18,25 @@ _ORDER = ("complete", "running", "infeasible", "pruned", "failed", "interrupted"
 
 def summary(sweep: Sweep) -> str:
     """The whole text. It can be made at any time, of a sweep that runs as well."""
-    return "\n\n".join(_parts(sweep)) + "\n"
+    return "\n\n".join([*_first(sweep), *_rest(sweep)]) + "\n"
 
 
-def _parts(sweep: Sweep) -> Iterator[str]:
+def short(sweep: Sweep) -> str:
+    """The verdict and the table: what fits on the screen at the end of a sweep."""
+    failed = [_failures(sweep)] if sweep.best is None else []
+    return "\n\n".join([*_first(sweep), *filter(None, failed)]) + "\n"
+
+
+def _first(sweep: Sweep) -> Iterator[str]:
     yield f"# Sweep {escaped(sweep.started.sweep) if sweep.started else 'without a beginning'}"
     if sweep.started and sweep.started.emulated:
         yield f"> **{words.EMULATED}.** Do not quote them."
     yield verdict(sweep)
     if sweep.trials:
         yield _table(sweep)
+
+
+def _rest(sweep: Sweep) -> Iterator[str]:
     sections = {
         "Failures": _failures(sweep),
         "Broken constraints": _broken(sweep),

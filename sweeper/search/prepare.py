@@ -90,6 +90,7 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
     model = resolve(space.model, python=python)
     args = _resolved_args(space, model, len(found))
     per_trial = _gpus_per_trial(space, args, found)
+    shell = frozenset(_shell(space))
     folder = new_folder(results, space.name, datetime.now().astimezone())
     _write_space(folder, loaded, device, overrides)
     started = SweepStarted(
@@ -111,7 +112,7 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
         },
         time_budget=space.search.time_budget,
     )
-    plan = Plan(folder, space, device, python, model, args, frozenset(_shell(space)))
+    plan = Plan(folder, space, device, python, model, args, shell)
     return Prepared(plan, tuple(found), per_trial, started)
 
 

@@ -41,6 +41,9 @@ def ray_cluster(prepared: Prepared) -> Iterator[Dashboard]:
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray lowers its workers' priority by 15, and servers would inherit that: a number
+        # measured so would be of a server that gives way to everything else.
+        "RAY_worker_niceness": "0",
     }
     import ray
 

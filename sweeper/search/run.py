@@ -95,7 +95,10 @@ def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
         path = folder.path.relative_to(Path.cwd())
     except ValueError:
         path = folder.path
-    lines = [f"again from the log:  python -m sweeper report {path}"]
+    lines = [
+        f"how it was measured, and on what: {path}/summary.md",
+        f"again from the log:  python -m sweeper report {path}",
+    ]
     if sweep.best is not None:
         lines.append(f"as a systemd unit:   python -m sweeper export {path} --format systemd")
     if sweep.ended and sweep.ended.reason == INTERRUPTED:

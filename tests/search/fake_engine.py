@@ -1,7 +1,8 @@
 """A server that speaks as much of SGLang as a trial needs, and misbehaves when told to.
 
 Run as ``fake_engine.py -m sglang.launch_server --port P --served-model-name N ...``.
-The flag ``--fault`` says what goes wrong. It is a test double and no engine.
+``FAKE_FAULT`` in its environment says what goes wrong, and ``FAKE_DELAY`` how many
+seconds each answer takes. It is a test double and no engine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def option(name: str, default: str = "") -> str:
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
-FAULT = option("--fault")
+FAULT = os.environ.get("FAKE_FAULT", "")
+DELAY = float(os.environ.get("FAKE_DELAY", "0"))
 requests = 0
 
 
@@ -64,6 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             if FAULT == "refuses" and requests > 2:
                 self._send("out of memory", 500)
                 return
+            time.sleep(DELAY)
             count = body["sampling_params"]["max_new_tokens"]
             prompt = len(body["input_ids"])
             parts = [
@@ -75,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+if "sglang.launch_server" not in sys.argv:
+    # Whoever asks for anything else gets the real interpreter.
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 print(f"server_args={sys.argv[1:]}", flush=True)
 if FAULT == "exits":
     print("ValueError: this combination is not supported", flush=True)

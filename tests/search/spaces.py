@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from sweeper.spec.schema import SpaceFile
@@ -25,3 +27,12 @@ def make_space(**fields: Any) -> SpaceFile:
         "search": {"trials": 3},
     }
     return SpaceFile.model_validate(data | fields)
+
+
+def fake_python(folder: Path) -> Path:
+    """An interpreter in which ``-m sglang.launch_server`` is ``fake_engine.py``."""
+    engine = Path(__file__).with_name("fake_engine.py")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {engine} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    return python

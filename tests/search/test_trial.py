@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spaces import make_space
+from spaces import fake_python, make_space
 
 from sweeper.models.resolver import ResolvedModel
 from sweeper.records.events import Failure
@@ -35,10 +34,7 @@ def folder(tmp_path: Path) -> SweepFolder:
 @pytest.fixture
 def make(folder: SweepFolder) -> Make:
     """A trial whose engine is ``fake_engine.py``."""
-    engine = Path(__file__).with_name("fake_engine.py")
-    python = folder.path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {engine} "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
+    python = fake_python(folder.path)
 
     def trial(
         fault: str = "", workload: dict[str, Any] | None = None, give_up_after: float = 20
@@ -47,7 +43,7 @@ def make(folder: SweepFolder) -> Make:
         space = make_space(
             workload={**load, **(workload or {})},
             engine={
-                "env": {"MY_TOKEN": "hush", "NCCL_PROTO": "LL"},
+                "env": {"MY_TOKEN": "hush", "NCCL_PROTO": "LL", "FAKE_FAULT": fault},
                 "start": {"give_up_after": give_up_after},
             },
         )
@@ -57,7 +53,7 @@ def make(folder: SweepFolder) -> Make:
             "cuda",
             python,
             ResolvedModel("m", "/m", "a model", 8, 8, 64, False),
-            {"fault": fault} if fault else {},
+            {},
             frozenset(os.environ),
         )
         candidate = Candidate({"args.log-level": "info"})

@@ -29,7 +29,8 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from sweeper.servers.process import launch
-server = launch([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), tag=sys.argv[1], log=Path(sys.argv[2]))
+command = [sys.executable, "-c", "import time; time.sleep(600)"]
+server = launch(command, dict(os.environ), tag=sys.argv[1], log=Path(sys.argv[2]))
 print("up", flush=True)
 time.sleep(600)
 """
