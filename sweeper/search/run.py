@@ -66,7 +66,7 @@ def run(prepared: Prepared, screen: Screen) -> Sweep:
     failed: list[BaseException] = []
     with _signals(stop), screen:
         try:
-            with ray_cluster(prepared) as dashboard:
+            with ray_cluster(prepared) as dashboard, _signals(stop):  # Ray put its own there
                 screen.say(where_to_look(dashboard))
                 trials = threading.Thread(target=_collect, args=(prepared, director, failed))
                 trials.daemon = True

@@ -30,33 +30,33 @@ class Nvml:
         assert self.running or question == "init"
         return value
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self) -> None:
         self._answer("init", None)
         self.running += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:
         self._answer("shutdown", None)
         self.running -= 1
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self) -> int:
         return int(self._answer("count", self.count))
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         return self._answer(f"handle {index}", SimpleNamespace(index=index))
 
-    def nvmlDeviceGetName(self, handle: Any) -> Any:  # noqa: N802
+    def nvmlDeviceGetName(self, handle: Any) -> Any:
         return self._answer("name", b"NVIDIA H200")
 
-    def nvmlDeviceGetUUID(self, handle: Any) -> Any:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: Any) -> Any:
         return self._answer("uuid", f"GPU-{'abc'[handle.index % 3]}{handle.index}-1")
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any:
         return self._answer("memory", SimpleNamespace(total=150 << 30))
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> Any:  # noqa: N802
+    def nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> Any:
         return self._answer("capability", (9, 0))
 
-    def nvmlSystemGetDriverVersion(self) -> Any:  # noqa: N802
+    def nvmlSystemGetDriverVersion(self) -> Any:
         return self._answer("driver", "580.1")
 
 
