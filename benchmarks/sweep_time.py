@@ -2,7 +2,8 @@
 
 Prints the time to the first measured trial, the whole time, and for each trial what
 the sweeper itself added: everything that is neither engine start nor measuring nor
-engine stop.
+engine stop. The server of a pruned trial is stopped when the next one begins, so that
+stop is taken off the next trial's own time.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sweeper.records.events import ServerStopped
 from sweeper.records.log import read_events
 from sweeper.records.sweep import Trial, replay
 
 
-def own_seconds(trial: Trial) -> float | None:
+def own_seconds(trial: Trial, stops: list[ServerStopped]) -> float | None:
     """What the sweeper added to a trial that went through; None for any other."""
     if trial.ended is None or trial.start_seconds is None or trial.stop_seconds is None:
         return None
@@ -22,17 +24,24 @@ def own_seconds(trial: Trial) -> float | None:
         return None
     measuring = sum(level.seconds + level.warmup_seconds for level in trial.levels.values())
     whole = (trial.ended - trial.started).total_seconds()
-    return whole - trial.start_seconds - measuring - trial.stop_seconds
+    others = sum(
+        stop.stop_seconds
+        for stop in stops
+        if stop.trial != trial.number and trial.started < stop.time < trial.ended
+    )
+    return whole - trial.start_seconds - measuring - trial.stop_seconds - others
 
 
 def main() -> None:
     """Print the table."""
-    sweep = replay(read_events(Path(sys.argv[1]) / "trials.jsonl"))
+    events = list(read_events(Path(sys.argv[1]) / "trials.jsonl"))
+    sweep = replay(events)
+    stops = [event for event in events if isinstance(event, ServerStopped)]
     assert sweep.started is not None
     print(f"{'trial':>5} {'state':<11} {'start':>7} {'measure':>8} {'stop':>6} {'own':>6}")
     own = []
     for trial in sweep.trials.values():
-        seconds = own_seconds(trial)
+        seconds = own_seconds(trial, stops)
         measuring = sum(level.seconds + level.warmup_seconds for level in trial.levels.values())
         cells = [trial.start_seconds, measuring, trial.stop_seconds, seconds]
         text = " ".join(
