@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -61,10 +63,15 @@ def run(
     folder = prepared.plan.folder
     screen = Screen(folder.log, Console())
     screen.say(introduction(prepared))
-    sweep = sweep_run.run(prepared, screen)
+    outcome = sweep_run.run(prepared, screen)
+    sweep = outcome.sweep
     screen.say_markdown("\n" + short(sweep))
     screen.say(sweep_run.what_next(sweep, folder))
-    if sweep.ended and sweep.ended.reason == sweep_run.INTERRUPTED:
+    interrupted = sweep.ended is not None and sweep.ended.reason == sweep_run.INTERRUPTED
+    if outcome.ray_is_gone:
+        sys.stdout.flush()
+        os._exit(INTERRUPTED if interrupted else 1)
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
     if sweep.best is None:
         raise typer.Exit(1)
@@ -119,17 +126,20 @@ def export(
 def check(
     space: SpaceArgument,
     device: Annotated[
-        str, typer.Option(help='Check for "cuda" (the node) or "cpu" (a laptop).')
-    ] = "cuda",
+        str | None,
+        typer.Option(help='"cuda" (the node) or "cpu" (a laptop); by default what is here.'),
+    ] = None,
 ) -> None:
     """Read a search-space file, hold it against the installed engine, say what is wrong.
 
     Starts no server.
     """
     from sweeper.errors import InputError
+    from sweeper.machine.gpus import gpus
     from sweeper.search.prepare import Overrides, checked
     from sweeper.spec.rules import DEVICES, parameters
 
+    device = device or ("cuda" if gpus() else "cpu")
     if device not in DEVICES:
         raise InputError(f"{device!r} is no device", where="--device", advice="Give cuda or cpu.")
     loaded, parser = checked(space, device, Overrides())
@@ -169,3 +179,9 @@ def main() -> None:
     except SweeperError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_status)
+    except OSError as error:
+        # A full disk, a closed pipe: nothing that a traceback would explain.
+        with contextlib.suppress(OSError):
+            typer.echo(f"error: {error}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the last flush must not fail again
+        sys.exit(1)

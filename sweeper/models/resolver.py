@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,10 +71,23 @@ def resolve(model: str, *, python: Path) -> ResolvedModel:
     if embedded := EMBEDDED.get(model):
         directory = embedded.ensure(python)
         return _describe(model, directory, embedded.description, embedded.real_weights)
+    check_name(model)
     directory = _as_path(model)
     if directory.is_dir():
         directory = directory.absolute()
         return _describe(model, directory, f"model directory {directory}", real_weights=True)
+    return ResolvedModel(model, model, f"model {model} of the hub", None, None, None, True)
+
+
+def check_name(model: str) -> None:
+    """Whether the word can stand for a model; nothing is made or fetched.
+
+    Raises:
+        InputError: a path that leads nowhere, or a misspelled name.
+    """
+    directory = _as_path(model)
+    if model in EMBEDDED or directory.is_dir():
+        return
     if directory.exists():
         raise InputError(
             "the model is a file, but a directory is needed",
@@ -82,7 +96,14 @@ def resolve(model: str, *, python: Path) -> ResolvedModel:
         )
     if model.startswith(("/", "./", "../", "~")):
         raise InputError("there is no such model directory", where=model, advice=_choices())
-    return ResolvedModel(model, model, f"model {model} of the hub", None, None, None, True)
+    if "/" not in model:
+        close = difflib.get_close_matches(model, EMBEDDED, n=1)
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        raise InputError(
+            f"no directory and no built-in model has this name, and an id of a hub has a slash{hint}",
+            where=f"model {model}",
+            advice=_choices(),
+        )
 
 
 def _as_path(model: str) -> Path:

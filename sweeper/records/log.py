@@ -61,9 +61,10 @@ class EventReader:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
                 data = stream.read()
-        except FileNotFoundError:
+        except OSError as error:
+            why = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
             raise InputError(
-                "no record of a sweep here",
+                f"no record of a sweep here{why}",
                 where=str(self._path),
                 advice="Give the folder of a sweep, as printed by 'python -m sweeper run'.",
             ) from None

@@ -17,6 +17,9 @@ _HARMLESS = re.compile(
     r"(?i)(tokens|tokenizer|token[-_](?:usage|capacity|step|num|interval|budget|weight))"
 )
 
+# user:password@ in an address, whatever the name of the variable is.
+_IN_ADDRESS = re.compile(r"(\w://[^\s/:@]*:)[^\s/@]+@")
+
 
 def looks_secret(name: str) -> bool:
     """Whether the value of a variable or flag of this name should not be shown."""
@@ -39,6 +42,8 @@ def mask_value(value: Any) -> Any:
         return mask_mapping(value)
     if isinstance(value, list | tuple):
         return [mask_value(item) for item in value]
+    if isinstance(value, str):
+        return _IN_ADDRESS.sub(rf"\1{MASK}@", value)
     return value
 
 
@@ -53,6 +58,6 @@ def mask_command(command: Sequence[str]) -> list[str]:
             continue
         name, equals, _ = word.partition("=")
         is_secret = word.startswith("--") and looks_secret(name)
-        shown.append(f"{name}={MASK}" if is_secret and equals else word)
+        shown.append(f"{name}={MASK}" if is_secret and equals else mask_value(word))
         secret_next = is_secret and not equals
     return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +38,7 @@ class Screen:
     def say(self, lines: Sequence[str]) -> None:
         """Print sentences that stay above the view."""
         for each in lines:
-            self._console.print(Text(each), soft_wrap=True)
+            self._print(Text(each))
 
     def say_markdown(self, text: str) -> None:
         """Print Markdown: set for people on a terminal, as it is anywhere else."""
@@ -46,7 +47,14 @@ class Screen:
 
             self._console.print(Markdown(text))
         else:
-            self._console.print(Text(text), soft_wrap=True)
+            self._print(Text(text))
+
+    def _print(self, text: Text) -> None:
+        try:
+            self._console.print(text, soft_wrap=True)
+        except OSError:
+            # The reader is gone ("| head"), and the sweep goes on: its record is on disk.
+            self._console = Console(file=io.StringIO())
 
     def __enter__(self) -> Screen:
         if self._live:
@@ -63,9 +71,9 @@ class Screen:
         for event in self._reader.new():
             self._sweep.apply(event)
             if self._live is None and (text := line(self._sweep, event)):
-                self._console.print(Text(text), soft_wrap=True)
+                self._print(Text(text))
         if self._live is not None:
             self._live.update(view(self._sweep, datetime.now(UTC), note=note), refresh=True)
         elif note and note != self._note:
-            self._console.print(Text(note), soft_wrap=True)
+            self._print(Text(note))
         self._note = note

@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.engines.sglang import check as sglang_check
-from sweeper.engines.sglang.launch import gpus_needed, tensor_parallel_auto
+from sweeper.engines.sglang.launch import TENSOR_PARALLEL, gpus_needed, tensor_parallel_auto
 from sweeper.engines.sglang.parser import InstalledParser, installed_parser
-from sweeper.errors import InputError, MachineError
+from sweeper.errors import MachineError
 from sweeper.machine.facts import environment
 from sweeper.machine.gpus import Gpu, gpus
-from sweeper.models.resolver import EMBEDDED, ResolvedModel, resolve
+from sweeper.models.resolver import EMBEDDED, ResolvedModel, check_name, resolve
 from sweeper.records.events import SweepStarted
 from sweeper.records.files import write_atomically
 from sweeper.records.folder import SweepFolder, new_folder
 from sweeper.records.masking import looks_secret, mask_value
 from sweeper.search.plan import Plan
-from sweeper.search.samplers import make_pruner, make_sampler
+from sweeper.search.rehearsal import rehearse
 from sweeper.spec.load import LoadedSpace, load_space, merged
 from sweeper.spec.problems import Problem
 from sweeper.spec.schema import SpaceFile
-
-TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size")
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,11 @@ def checked(path: Path, device: str, overrides: Overrides) -> tuple[LoadedSpace,
         MachineError: there is no engine to ask.
     """
     loaded = load_space(path, device=device, model=overrides.model)
-    make_sampler(loaded.space.search)
-    make_pruner(loaded.space.search)
-    parser = installed_parser(engine_python(loaded.space))
-    loaded.raise_for(
-        [*_searched_secrets(loaded.space), *sglang_check.check(loaded.space, parser, device)]
-    )
+    space = loaded.space
+    loaded.raise_for([*_secrets_in_the_open(space), *_python(space), *rehearse(space, device)])
+    check_name(space.model)
+    parser = installed_parser(engine_python(space))
+    loaded.raise_for(sglang_check.check(space, parser, device))
     return loaded, parser
 
 
@@ -116,35 +113,38 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
     return Prepared(plan, tuple(found), per_trial, started)
 
 
-def _searched_secrets(space: SpaceFile) -> Iterator[Problem]:
-    # Optuna keeps what it proposes in its journal, and a winner without its value is no winner.
-    for side in ("env", "args"):
-        for name in getattr(space.space, side):
+def _secrets_in_the_open(space: SpaceFile) -> Iterator[Problem]:
+    # Optuna keeps what it proposes in its journal, and a winner without its value is no
+    # winner. A server prints its flags into its log.
+    places = [("space", "env"), ("space", "args"), ("engine", "args")]
+    for section, side in places:
+        for name in getattr(getattr(space, section), side):
             if looks_secret(name):
                 yield Problem(
-                    ("space", side, name),
-                    "its name looks like a secret, and secrets are never written to records",
-                    f"Set it in your shell, or under engine.{side}.",
+                    (section, side, name),
+                    "its name looks like a secret, and secrets are never written to records or logs",
+                    "Servers of a sweep listen on this machine only and need no key."
+                    if side == "args"
+                    else "Set it in your shell, or under engine.env.",
                 )
 
 
-def engine_python(space: SpaceFile) -> Path:
-    """The interpreter that has the engine.
+def _python(space: SpaceFile) -> Iterator[Problem]:
+    named = space.engine.python
+    if named is not None and shutil.which(os.path.expanduser(named)) is None:  # noqa: PTH111
+        yield Problem(
+            ("engine", "python"),
+            f"there is no program {named} that can be run",
+            "Give the full path of the Python that has SGLang installed.",
+        )
 
-    Raises:
-        InputError: the file names one that is not there.
-    """
+
+def engine_python(space: SpaceFile) -> Path:
+    """The interpreter that has the engine; by default the one that runs the sweeper."""
     if space.engine.python is None:
         return Path(sys.executable)
     named = os.path.expanduser(space.engine.python)  # noqa: PTH111  # "~" of an unknown user stays
-    found = shutil.which(named)
-    if found is None:
-        raise InputError(
-            f"there is no such program: {space.engine.python}",
-            where="engine.python",
-            advice="Give the full path of the Python that has SGLang installed.",
-        )
-    return Path(found).absolute()
+    return Path(shutil.which(named) or named).absolute()
 
 
 def _shell(space: SpaceFile) -> Mapping[str, str]:

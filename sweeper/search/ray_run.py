@@ -9,9 +9,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from sweeper.errors import MachineError
 from sweeper.search.director import Director
 from sweeper.search.prepare import Prepared
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ray while it runs.
+
+    Args:
+        dashboard: where to look at it.
+        daemons: the two processes that it cannot do without.
+    """
+
+    dashboard: Dashboard
+    daemons: tuple[psutil.Process, ...]
+
+    def alive(self) -> bool:
+        """Whether Ray still runs. A signal to our whole group, as systemd sends it, ends Ray too."""
+        return all(
+            daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE
+            for daemon in self.daemons
+        )
 
 
 @dataclass(frozen=True)
@@ -28,7 +50,7 @@ class Dashboard:
 
 
 @contextlib.contextmanager
-def ray_cluster(prepared: Prepared) -> Iterator[Dashboard]:
+def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
     """Ray on this machine alone, ended when the block ends.
 
     Raises:
@@ -67,21 +89,32 @@ def ray_cluster(prepared: Prepared) -> Iterator[Dashboard]:
             where="ray.init",
             advice="Look whether /tmp has room and whether RAY_ variables in your shell are right.",
         ) from None
+    daemons = tuple(
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.name() in ("raylet", "gcs_server")
+    )
+    cluster = Cluster(_dashboard(context.dashboard_url), daemons)
     try:
-        yield _dashboard(context.dashboard_url)
+        yield cluster
     finally:
-        ray.shutdown()
+        # Without its daemons it would wait a minute for them and then end our process.
+        if cluster.alive():
+            ray.shutdown()
 
 
 def fit(prepared: Prepared, director: Director) -> None:
     """Run all trials; returns when the director has nothing more to propose."""
+    import ray
     from ray import tune
 
     from sweeper.search.bridge import RungScheduler, StudySearcher
     from sweeper.search.trainable import SweepTrainable
 
     resources = {"cpu": 1, "gpu": prepared.gpus_per_trial}
-    trainable = tune.with_parameters(SweepTrainable, plan=prepared.plan)
+    # A reference in a list, which Tune hands on as it is. Tune writes what it is given
+    # into tuner.pkl, and the plan holds secrets.
+    trainable = tune.with_parameters(SweepTrainable, plan=[ray.put(prepared.plan)])
     tuner = tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sweeper.errors import MachineError
@@ -48,11 +49,22 @@ class Stop:
         return "stopping: the running server is being ended; Ctrl-C again ends everything at once"
 
 
-def run(prepared: Prepared, screen: Screen) -> Sweep:
-    """Run the sweep to its end and write its summary.
+@dataclass(frozen=True)
+class Outcome:
+    """How a sweep ended.
 
-    Returns:
-        the sweep, replayed from its log. What ended early is there too.
+    Args:
+        sweep: replayed from its log. What ended early is there too.
+        ray_is_gone: Ray was ended by somebody else. The process must then leave by
+            ``os._exit``: Ray's own exit would wait a minute and abort.
+    """
+
+    sweep: Sweep
+    ray_is_gone: bool
+
+
+def run(prepared: Prepared, screen: Screen) -> Outcome:
+    """Run the sweep to its end and write its summary.
 
     Raises:
         MachineError: Ray does not start, or broke down.
@@ -64,29 +76,33 @@ def run(prepared: Prepared, screen: Screen) -> Sweep:
     study = SweepStudy(prepared.plan.space, prepared.plan.device, folder.study)
     director = Director(prepared.plan.space, study, log, stop_requested=folder.stop_request.exists)
     failed: list[BaseException] = []
+    gone = False
     with _signals(stop), screen:
         try:
-            with ray_cluster(prepared) as dashboard, _signals(stop):  # Ray put its own there
-                screen.say(where_to_look(dashboard))
+            with ray_cluster(prepared) as ray, _signals(stop):  # Ray put its own there
+                screen.say(where_to_look(ray.dashboard))
                 trials = threading.Thread(target=_collect, args=(prepared, director, failed))
                 trials.daemon = True
                 trials.start()
-                while trials.is_alive() and stop.count < 2:
+                while trials.is_alive() and stop.count < 2 and not gone:
                     screen.refresh(stop.note)
                     trials.join(timeout=0.25)
+                    gone = trials.is_alive() and not ray.alive()
         finally:
             director.end_all()
             _end_leftovers(folder, log)
+            if gone and not stop.count:
+                failed.append(RuntimeError("its processes were ended by somebody else"))
             log.append(SweepEnded(reason=_reason(stop, failed, director)))
             folder.stop_request.unlink(missing_ok=True)
             sweep = write_reports(folder)
-    if failed:
+    if failed and not gone:
         raise MachineError(
             f"Ray Tune broke down: {type(failed[0]).__name__}: {failed[0]}",
             where=str(folder.path),
             advice="What was measured is kept. Ray's own logs are in /tmp/ray/session_latest/logs.",
         )
-    return sweep
+    return Outcome(sweep, gone)
 
 
 def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:

@@ -49,8 +49,8 @@ class Proposal:
 class SweepStudy:
     """Proposes candidates and learns from their scores. Holds no process and no clock."""
 
-    def __init__(self, space: SpaceFile, device: str, journal: Path) -> None:
-        """Open the study in Optuna's journal file, new or as it was left.
+    def __init__(self, space: SpaceFile, device: str, journal: Path | None) -> None:
+        """Open the study in Optuna's journal file, new or as it was left; None: in memory.
 
         Raises:
             InputError: arguments that the sampler or the pruner does not take.
@@ -69,7 +69,7 @@ class SweepStudy:
         self._open: dict[int, optuna.Trial] = {}
         self._next = 0
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(journal))),
+            storage=JournalStorage(JournalFileBackend(str(journal))) if journal else None,
             study_name=space.name,
             sampler=make_sampler(space.search),
             pruner=make_pruner(space.search),

@@ -17,8 +17,9 @@ from sweeper.spec.candidate import Candidate
 class SweepTrainable(tune.Trainable):
     """Runs in a worker process of Ray, which later trials use again."""
 
-    def setup(self, config: dict[str, Any], plan: Plan) -> None:
-        self._plan = plan
+    def setup(self, config: dict[str, Any], plan: list[Any]) -> None:
+        """Take the plan out of Ray's memory; ``plan`` is a list of one reference to it."""
+        self._plan: Plan = ray.get(plan[0])
         self._begin(config)
 
     def step(self) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class FloatRange(Strict):
 
 
 def _check_range(low: float, high: float, log: bool, *, stepped: bool) -> None:
+    if not (abs(low) < 2**53 and abs(high) < 2**53):
+        raise ValueError("low and high must be numbers below 2^53")
     if low > high:
         raise ValueError(f"low ({low}) is above high ({high})")
     if log and low <= 0:
@@ -61,6 +63,9 @@ def _as_condition(value: Any) -> Any:
     """``{name: value}`` and ``{name: [values]}`` both become the second form."""
     if not isinstance(value, dict):
         return value
+    for name, wanted in value.items():
+        if wanted == []:
+            raise ValueError(f"no value is given for {name}, so this could never hold")
     return {
         name: [check_scalar(item) for item in (wanted if isinstance(wanted, list) else [wanted])]
         for name, wanted in value.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -89,8 +90,10 @@ def from_pydantic(error: ErrorDetails, schema: type[BaseModel]) -> Problem:
         return Problem(location, str(context["error"]))
     if kind == "string_pattern_mismatch":
         return Problem(location, f"{given!r} is not allowed here", _description(schema, location))
-    message = (
-        error["msg"].replace("Input should be", "should be").replace("valid dictionary", "mapping")
+    message = re.sub(
+        r" or instance of \w+",
+        "",
+        error["msg"].replace("Input should be", "should be").replace("valid dictionary", "mapping"),
     )
     return Problem(
         location,
@@ -112,6 +115,8 @@ def _comma(text: str) -> str:
 
 
 def _short(value: Any) -> str:
+    if value is None:
+        return "nothing"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

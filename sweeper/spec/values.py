@@ -7,7 +7,9 @@ NCCL have defaults of their own.
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -26,6 +28,10 @@ def check_scalar(value: Any) -> bool | int | float | str:
     Raises:
         ValueError: for anything else, in words for the reader of a YAML file.
     """
+    if isinstance(value, str) and any(unicodedata.category(c) == "Cc" for c in value):
+        raise ValueError("text with a line break or another control character")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("infinity and not-a-number are no values of a switch")
     if isinstance(value, bool | int | float | str):
         return value
     if value is None:

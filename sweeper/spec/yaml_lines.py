@@ -13,6 +13,9 @@ Location = tuple[str | int, ...]
 # A search space is a page of text. Anything larger is a wrong file, and
 # parsing it would look like a hang.
 MAX_BYTES = 1_000_000
+# Aliases can make millions of values of a page, or a value that holds itself.
+MAX_VALUES = 50_000
+MAX_DEPTH = 40
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,13 @@ def _read_text(path: Path) -> str:
 
 def _plain(node: Any, location: Location, lines: dict[Location, int], path: Path) -> Any:
     """Strip the reader's own types and note the line of every key and item."""
+    if len(location) > MAX_DEPTH or len(lines) > MAX_VALUES:
+        what = "nested too deeply" if len(location) > MAX_DEPTH else "too many values"
+        raise InputError(
+            f"{what} for a search space, aliases included",
+            where=f"{path}, line {lines.get(location, 1)}",
+            advice="Write it without anchors and aliases, or more simply.",
+        )
     if isinstance(node, dict):
         plain: dict[str, Any] = {}
         for key, value in node.items():

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweeper.engines.sglang.launch import TENSOR_PARALLEL
 from sweeper.engines.sglang.parser import Flag, InstalledParser
 from sweeper.spec.parameters import Parameter
 from sweeper.spec.problems import Problem, suggestion
 from sweeper.spec.rules import can_take, parameters
-from sweeper.spec.schema import SpaceFile
+from sweeper.spec.schema import Named, SpaceFile
 from sweeper.spec.values import UNSET
 from sweeper.spec.yaml_lines import Location
 
@@ -22,6 +23,7 @@ ATTENTION = ("attention_backend", "prefill_attention_backend", "decode_attention
 CPU_ATTENTION = "torch_native"
 """The one backend of SGLang 0.5.23 that runs without its compiled kernels."""
 
+_BY_HAND = ("baseline", "search")
 _NOT_HERE = "Give the parameter the condition when: {device: cuda}."
 _NOT_HERE_FIXED = "Set it to false under without_gpu.engine.args; false does not give the flag."
 
@@ -50,7 +52,7 @@ def check(space: SpaceFile, parser: InstalledParser, device: str) -> list[Proble
     for use in uses:
         flag = parser.flags.get(use.name)
         if flag is None:
-            if use.location[0] != "baseline":  # it is told once, where it is defined
+            if use.location[0] not in _BY_HAND:  # it is told once, where it is defined
                 problems.append(_unknown(use, parser))
         else:
             problems += _values(use, flag, parser.flags)
@@ -93,9 +95,12 @@ def _uses(space: SpaceFile) -> Iterator[_Use]:
         yield _Use(("space", "args", name), name, tuple(parameter.choices or ()), parameter)
     for name, value in space.engine.args.items():
         yield _Use(("engine", "args", name), name, (value,))
-    for name, value in space.baseline.args.items():
-        if name in space.space.args:  # else the file's own rules have told it
-            yield _Use(("baseline", "args", name), name, (value,), space.space.args[name])
+    by_hand: list[tuple[Location, Named]] = [(("baseline",), space.baseline)]
+    by_hand += [(("search", "first", i), named) for i, named in enumerate(space.search.first)]
+    for location, named in by_hand:
+        for name, value in named.args.items():
+            if name in space.space.args:  # else the file's own rules have told it
+                yield _Use((*location, "args", name), name, (value,), space.space.args[name])
 
 
 def _unknown(use: _Use, parser: InstalledParser) -> Problem:
@@ -130,12 +135,29 @@ def _values(use: _Use, flag: Flag, flags: Mapping[str, Flag]) -> Iterator[Proble
             )
         elif isinstance(value, list) and flag.takes == "one":
             yield Problem(use.location, "this flag takes one value, found a list", _allowed(flag))
+        elif flag.number is not None and not isinstance(value, Mapping):
+            for item in value if isinstance(value, list) else [value]:
+                if not _is_number(item, flag.number) and not _ours(use, item):
+                    kind = "a whole number" if flag.number == "int" else "a number"
+                    yield Problem(use.location, f"this flag takes {kind}, found {item!r}")
         elif flag.choices is not None and not isinstance(value, Mapping):
             for item in value if isinstance(value, list) else [value]:
                 if str(item) not in flag.choices:
                     yield _not_a_choice(use, item, flag)
     if use.parameter is not None and use.parameter.choices is None and not use.values:
         yield from _range(use, use.parameter, flag)
+
+
+def _is_number(value: Any, kind: str) -> bool:
+    try:
+        (int if kind == "int" else float)(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _ours(use: _Use, value: Any) -> bool:
+    return value == "auto" and use.parameter is None and use.name in TENSOR_PARALLEL
 
 
 def _nothing(use: _Use, value: Any) -> Iterator[Problem]:
@@ -172,6 +194,8 @@ def _range(use: _Use, parameter: Parameter, flag: Flag) -> Iterator[Problem]:
         yield Problem(
             use.location, "this flag takes no value, found a range", "allowed: true, false"
         )
+    elif flag.number == "int" and parameter.float_range is not None:
+        yield Problem(use.location, "this flag takes a whole number, found a range of others")
     elif flag.choices is not None:
         span = parameter.int_range
         # There are fewer choices than values, or all values are choices: it ends soon.
@@ -200,7 +224,7 @@ def _twice(uses: list[_Use], flags: Mapping[str, Flag]) -> Iterator[Problem]:
     """One setting under two names. The same name twice is told by the file's own rules."""
     seen: dict[str, _Use] = {}
     for use in uses:
-        if use.name not in flags or use.location[0] == "baseline" or _taken_away(use):
+        if use.name not in flags or use.location[0] in _BY_HAND or _taken_away(use):
             continue
         first = seen.setdefault(flags[use.name].dest, use)
         if first.name != use.name and not _apart(first, use):
@@ -229,7 +253,7 @@ def _follows(use: _Use, prefix: str) -> bool:
 
 def _not_on_cpu(uses: list[_Use], flags: Mapping[str, Flag]) -> Iterator[Problem]:
     for use in uses:
-        if use.name not in flags or use.location[0] == "baseline":
+        if use.name not in flags or use.location[0] in _BY_HAND:
             continue
         advice = _NOT_HERE_FIXED if use.parameter is None else _NOT_HERE
         given = [value for value in use.values if value is not False and value != UNSET]

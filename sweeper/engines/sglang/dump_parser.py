@@ -66,6 +66,7 @@ def describe(action: argparse.Action) -> dict[str, Any]:
         "choices": None if action.choices is None else sorted(str(c) for c in action.choices),
         "default": plain(action.default),
         "deprecated": is_deprecated(action),
+        "number": action.type.__name__ if action.type in (int, float) else None,
     }
 
 

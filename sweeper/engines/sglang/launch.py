@@ -25,6 +25,9 @@ CPU_ARGS: Mapping[str, Any] = {
     "disable-overlap-schedule": True,
 }
 
+TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size")
+"""The names of the flag that may be "auto" in a file."""
+
 
 @dataclass(frozen=True)
 class Launch:

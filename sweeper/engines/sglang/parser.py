@@ -27,7 +27,7 @@ Takes = Literal["nothing", "one", "many"]
 
 _SCRIPT = Path(__file__).with_name("dump_parser.py")
 _FILE = "flags.json"
-_FORMAT = "1"
+_FORMAT = "2"
 """Of the file. A new meaning of a field needs a new number, or old entries would be read."""
 
 _ADVICE = (
@@ -68,6 +68,7 @@ class Flag:
         default: what SGLang takes without it, or how Python shows that.
         deprecated: SGLang says that it will go away.
         bare: it may stand without a value.
+        number: it takes whole numbers or any; None where text will do, or it is not known.
     """
 
     dest: str
@@ -76,6 +77,7 @@ class Flag:
     default: Any = None
     deprecated: bool = False
     bare: bool = False
+    number: Literal["int", "float"] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def flags_of(options: list[dict[str, Any]]) -> dict[str, Flag]:
             default=option["default"],
             deprecated=option["deprecated"],
             bare=option["bare"],
+            number=option["number"],
         )
         flags |= {name.removeprefix("--"): flag for name in option["options"]}
     return flags
