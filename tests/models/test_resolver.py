@@ -158,3 +158,18 @@ def test_real_embedded_models(
     assert (found.attention_heads, found.kv_heads, found.hidden_size) == (heads, kv_heads, hidden)
     assert found.real_weights is real
     assert found.description == EMBEDDED[word].description
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [("embeded-tiny", 'did you mean "embedded-tiny"'), ("/nope", "no such model")],
+)
+def test_a_name_is_checked_without_making_anything(model: str, word: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_name(model)
+    assert word in str(caught.value)
+
+
+def test_an_id_of_a_hub_is_taken_as_it_is() -> None:
+    check_name("org/model")
+    check_name("embedded")

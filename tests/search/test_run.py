@@ -145,6 +145,19 @@ def test_a_signal_stops_it_and_keeps_what_was_measured(
     assert command.left() == []
 
 
+def test_a_signal_to_the_whole_group_ends_ray_first_and_still_leaves_a_summary(
+    run: Callable[[str], Command],
+) -> None:
+    """As systemd and timeout do it."""
+    command = run("  trials: 2\n  first: [{env: {FAKE_FAULT: slow}}]")
+    command.until("trial 1/2: ready")
+    os.killpg(command.process.pid, signal.SIGTERM)
+    assert command.process.wait(45) == 130, command.text
+    assert {t.state for t in command.sweep.trials.values()} == {"complete", "interrupted"}
+    assert (command.folder / "summary.md").exists()
+    assert command.left() == []
+
+
 def test_a_second_ctrl_c_ends_it_at_once(run: Callable[[str], Command]) -> None:
     command = run("  trials: 2")
     command.until("trial 0/2: server launched")

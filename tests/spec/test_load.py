@@ -79,6 +79,25 @@ BROKEN = [
         "log and step cannot be used together",
     ),
     (GOOD.replace("  env:", "  forbid: [{combination: {}}]\n  env:"), "would forbid everything"),
+    (GOOD.replace("[unset, LL]", '["a\\nb", LL]'), "control character"),
+    (GOOD.replace("all-reduce: true}", "all-reduce: []}"), "could never hold"),
+    (GOOD + "engine: {args: " + "{a: " * 60 + "1" + "}" * 60 + "}\n", "nested too deeply"),
+    (
+        GOOD
+        + "description: &a [x,x,x,x,x,x,x,x,x]\n"
+        + "engine: {args: {b: &b ["
+        + ", ".join(["*a"] * 9)
+        + "], c: &c ["
+        + ", ".join(["*b"] * 9)
+        + "], d: &d ["
+        + ", ".join(["*c"] * 9)
+        + "], e: &e ["
+        + ", ".join(["*d"] * 9)
+        + "], f: ["
+        + ", ".join(["*e"] * 9)
+        + "]}}\n",
+        "too many values",
+    ),
     (GOOD + "search: {time_budget: 0}\n", "expected a duration"),
     (GOOD + "search: {first: [{args: {disable-custom-al: true}}]}\n", "search.first.0.args"),
     (GOOD + "objectives: [{metric: ttft_p95_ms@1}]\n", "would be made longer"),

@@ -135,15 +135,15 @@ def _values(use: _Use, flag: Flag, flags: Mapping[str, Flag]) -> Iterator[Proble
             )
         elif isinstance(value, list) and flag.takes == "one":
             yield Problem(use.location, "this flag takes one value, found a list", _allowed(flag))
+        elif flag.choices is not None and not isinstance(value, Mapping):
+            for item in value if isinstance(value, list) else [value]:
+                if str(item) not in flag.choices:
+                    yield _not_a_choice(use, item, flag)
         elif flag.number is not None and not isinstance(value, Mapping):
             for item in value if isinstance(value, list) else [value]:
                 if not _is_number(item, flag.number) and not _ours(use, item):
                     kind = "a whole number" if flag.number == "int" else "a number"
                     yield Problem(use.location, f"this flag takes {kind}, found {item!r}")
-        elif flag.choices is not None and not isinstance(value, Mapping):
-            for item in value if isinstance(value, list) else [value]:
-                if str(item) not in flag.choices:
-                    yield _not_a_choice(use, item, flag)
     if use.parameter is not None and use.parameter.choices is None and not use.values:
         yield from _range(use, use.parameter, flag)
 

@@ -90,13 +90,13 @@ def reads(tmp_path: Path) -> int:
 
 def test_every_kind_of_flag(engine: Engine) -> None:
     parser = installed_parser(engine("9.9"))
-    tp = Flag("tp_size", "one", default=1)
+    tp = Flag("tp_size", "one", default=1, number="int")
     both = Flag("both", "nothing", default=True, bare=True)
     assert parser.flags == {
         "tp-size": tp,
         "tensor-parallel-size": tp,
         "backend": Flag("backend", "one", choices=("a", "b")),
-        "page": Flag("page", "one", choices=("16", "32")),
+        "page": Flag("page", "one", choices=("16", "32"), number="int"),
         "plain": Flag("plain", "nothing", default=False, bare=True),
         "old": Flag("old", "nothing", deprecated=True, bare=True),
         "older": Flag("older", "one", deprecated=True),
