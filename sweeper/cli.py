@@ -50,9 +50,7 @@ def run(
     ] = None,
 ) -> None:
     """Run a sweep: start servers, measure them, find the fastest configuration."""
-    from rich.console import Console
-
-    from sweeper.report.screen import Screen
+    from sweeper.report.screen import PatientConsole, Screen
     from sweeper.report.summary import short
     from sweeper.search import run as sweep_run
     from sweeper.search.introduction import introduction
@@ -61,7 +59,7 @@ def run(
     overrides = Overrides(model, trials, _duration(time_budget, "--time-budget"))
     prepared = prepare(space, results=results, overrides=overrides, command=sys.argv)
     folder = prepared.plan.folder
-    screen = Screen(folder.log, Console())
+    screen = Screen(folder.log, PatientConsole())
     screen.say(introduction(prepared))
     outcome = sweep_run.run(prepared, screen)
     sweep = outcome.sweep

@@ -96,11 +96,9 @@ def check_name(model: str) -> None:
         )
     if model.startswith(("/", "./", "../", "~")):
         raise InputError("there is no such model directory", where=model, advice=_choices())
-    if "/" not in model:
-        close = difflib.get_close_matches(model, EMBEDDED, n=1)
-        hint = f'; did you mean "{close[0]}"?' if close else ""
+    if close := difflib.get_close_matches(model.lower(), EMBEDDED, n=1, cutoff=0.75):
         raise InputError(
-            f"no directory and no built-in model has this name, and an id of a hub has a slash{hint}",
+            f'no built-in model has this name; did you mean "{close[0]}"?',
             where=f"model {model}",
             advice=_choices(),
         )

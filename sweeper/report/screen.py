@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,17 @@ from sweeper.records.log import EventReader
 from sweeper.records.sweep import Sweep
 from sweeper.report.lines import line
 from sweeper.report.live import view
+
+
+class PatientConsole(Console):
+    """A console whose reader may go away ("| head"): the sweep goes on, its record is on disk."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more; rich would end the program here."""
+        if self.file is sys.stdout:
+            # The last flush, at the end of the program, must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        self.file = io.StringIO()
 
 
 class Screen:
@@ -50,11 +63,7 @@ class Screen:
             self._print(Text(text))
 
     def _print(self, text: Text) -> None:
-        try:
-            self._console.print(text, soft_wrap=True)
-        except OSError:
-            # The reader is gone ("| head"), and the sweep goes on: its record is on disk.
-            self._console = Console(file=io.StringIO())
+        self._console.print(text, soft_wrap=True)
 
     def __enter__(self) -> Screen:
         if self._live:

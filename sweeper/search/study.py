@@ -66,7 +66,7 @@ class SweepStudy:
         self._rng = random.Random(space.search.seed)
         self._tried: set[str] = set()
         self._first = list(space.search.first)
-        self._open: dict[int, optuna.Trial] = {}
+        self._open: dict[int, optuna.Trial | None] = {}
         self._next = 0
         self._study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(journal))) if journal else None,
@@ -101,27 +101,33 @@ class SweepStudy:
     def report(self, number: int, rung: int, score: float) -> bool:
         """Report the score after a rung; whether the pruner drops the trial. Never the baseline."""
         trial = self._open[number]
+        if trial is None:
+            return False
         trial.report(score, step=rung)
         return number != 0 and trial.should_prune()
 
     def complete(self, number: int, score: float, violations: Mapping[str, float]) -> None:
         """Tell the final score, and by how much each constraint is broken."""
         trial = self._open.pop(number)
+        if trial is None:
+            return
         for name, value in violations.items():
             trial.set_constraint(name, min(value, 1e9))  # the journal holds no infinity
         self._study.tell(trial, score)
 
     def prune(self, number: int) -> None:
         """Tell that the trial was stopped by the pruner; its last report counts."""
-        import optuna
-
-        self._study.tell(self._open.pop(number), state=optuna.trial.TrialState.PRUNED)
+        self._end(number, "PRUNED")
 
     def fail(self, number: int) -> None:
         """Tell that there is no result."""
+        self._end(number, "FAIL")
+
+    def _end(self, number: int, state: str) -> None:
         import optuna
 
-        self._study.tell(self._open.pop(number), state=optuna.trial.TrialState.FAIL)
+        if (trial := self._open.pop(number)) is not None:
+            self._study.tell(trial, state=optuna.trial.TrialState[state])
 
     def _usable(self, candidate: Candidate) -> bool:
         return candidate.key() not in self._tried and not c.forbidden(
@@ -131,17 +137,20 @@ class SweepStudy:
     def _suggest(self, trial: optuna.Trial) -> Candidate:
         return c.build(self._parameters, self._device, lambda n, p: _suggest(trial, n, p))
 
-    def _ask_for(self, candidate: Candidate) -> optuna.Trial:
+    def _ask_for(self, candidate: Candidate) -> optuna.Trial | None:
         """A trial of the study with exactly these values.
 
         A baseline may hold values that are no choices of the space; those are
-        left out, and the sampler does not learn from them.
+        left out, and the sampler does not learn from them. The brute-force sampler
+        stumbles over trials with parameters left out, so for it there is none.
         """
         inside = {
             name: value
             for name, value in candidate.values.items()
             if can_take(self._parameters[name], value)
         }
+        if len(inside) < len(candidate.values) and self._space.search.sampler.name == "brute_force":
+            return None
         self._study.enqueue_trial(
             {name: c.encode(self._parameters[name], value) for name, value in inside.items()}
         )
@@ -150,9 +159,12 @@ class SweepStudy:
             _suggest(trial, name, self._parameters[name])
         return trial
 
-    def _take(self, trial: optuna.Trial, candidate: Candidate, baseline: bool = False) -> Proposal:
+    def _take(
+        self, trial: optuna.Trial | None, candidate: Candidate, baseline: bool = False
+    ) -> Proposal:
         proposal = Proposal(self._next, candidate, baseline)
-        trial.set_user_attr("trial", self._next)
+        if trial is not None:
+            trial.set_user_attr("trial", self._next)
         self._open[self._next] = trial
         self._tried.add(candidate.key())
         self._next += 1

@@ -12,6 +12,7 @@ import pytest
 import sweeper.models
 from sweeper.errors import InputError
 from sweeper.models import EMBEDDED, EmbeddedModel, ResolvedModel, resolve
+from sweeper.models.resolver import check_name
 
 PYTHON = Path(sys.executable)
 
@@ -108,7 +109,7 @@ def test_configuration_that_is_none(text: str, tmp_path: Path) -> None:
     assert "config.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("word", ["meta-llama/Llama-3.1-8B-Instruct", "gpt2", "Embedded"])
+@pytest.mark.parametrize("word", ["meta-llama/Llama-3.1-8B-Instruct", "gpt2"])
 def test_anything_else_is_a_hub_id(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

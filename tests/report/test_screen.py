@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sweeper.records.events import SweepEnded, TrialStarted
 from sweeper.records.log import EventLog
-from sweeper.report.screen import Screen
+from sweeper.report.screen import PatientConsole, Screen
 
 
 def test_new_events_become_lines(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_closed_pipe_does_not_end_the_sweep(tmp_path: Path) -> None:
 
     log = tmp_path / "trials.jsonl"
     EventLog(log).append(SweepEnded(reason="done"))
-    with Screen(log, Console(file=Closed())) as screen:
+    with Screen(log, PatientConsole(file=Closed())) as screen:
         screen.say(["a sentence"])
         screen.refresh()
 
