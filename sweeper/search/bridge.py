@@ -47,7 +47,20 @@ def unpack(report: dict[str, Any]) -> RungResult:
     )
 
 
-class StudySearcher(Searcher):
+class _NotInFiles:
+    """Keeps the director out of the files that Tune pickles its parts into.
+
+    It knows the space, secrets included. Those files are never read again: the
+    study is in Optuna's journal, and the truth in the log.
+    """
+
+    _director: Director
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_director"}
+
+
+class StudySearcher(_NotInFiles, Searcher):
     """Asks the director for candidates."""
 
     def __init__(self, director: Director) -> None:
@@ -80,7 +93,7 @@ class StudySearcher(Searcher):
         """Nothing, for the same reason."""
 
 
-class RungScheduler(FIFOScheduler):
+class RungScheduler(_NotInFiles, FIFOScheduler):
     """Stops a trial after a rung when the director says so."""
 
     # Every result decides, so none may wait in a buffer for the next.

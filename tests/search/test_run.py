@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 SPACE = """\
 name: fake
 model: embedded-tiny
-engine: {{python: {python}}}
+engine: {{python: {python}, env: {{MY_TOKEN: do-not-tell}}}}
 space:
   args: {{schedule-policy: [fcfs, lpm]}}
   env:
@@ -126,6 +126,8 @@ def test_a_sweep_measures_fails_and_prunes(run: Callable[[str], Command]) -> Non
     assert "all trials were run" in command.text
     assert (command.folder / "summary.md").exists()
     assert command.left() == []
+    for path in filter(Path.is_file, command.folder.rglob("*")):
+        assert b"do-not-tell" not in path.read_bytes(), path
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
