@@ -15,6 +15,9 @@ from sweeper.errors import MachineError
 from sweeper.search.director import Director
 from sweeper.search.prepare import Prepared
 
+# The two processes that Ray cannot do without.
+_DAEMONS = ("raylet", "gcs_server")
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -22,11 +25,13 @@ class Cluster:
 
     Args:
         dashboard: where to look at it.
-        daemons: the two processes that it cannot do without.
+        daemons: the processes that it cannot do without.
+        helpers: what else it started here.
     """
 
     dashboard: Dashboard
     daemons: tuple[psutil.Process, ...]
+    helpers: tuple[psutil.Process, ...]
 
     def alive(self) -> bool:
         """Whether Ray still runs. A signal to our whole group, as systemd sends it, ends Ray too."""
@@ -34,6 +39,14 @@ class Cluster:
             daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE
             for daemon in self.daemons
         )
+
+    def end_by_force(self) -> None:
+        """End Ray from outside. Its own way out waits for daemons that a signal has ended."""
+        left = {*self.daemons, *self.helpers, *psutil.Process().children(recursive=True)}
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()  # psutil makes sure that it is still the same process
+        psutil.wait_procs(left, timeout=5)
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,10 @@ def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
         # Ray lowers its workers' priority by 15, and servers would inherit that: a number
         # measured so would be of a server that gives way to everything else.
         "RAY_worker_niceness": "0",
+        # When Ray's node is gone, its client ends the process it runs in, silently and with
+        # status 1, if the parent is process 1 (as under systemd). It asks this process
+        # instead of the parent; we notice a lost node ourselves, and still have to write.
+        "RAY_RAYLET_PID": str(os.getpid()),
     }
     import ray
 
@@ -89,18 +106,17 @@ def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
             where="ray.init",
             advice="Look whether /tmp has room and whether RAY_ variables in your shell are right.",
         ) from None
-    daemons = tuple(
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.name() in ("raylet", "gcs_server")
-    )
-    cluster = Cluster(_dashboard(context.dashboard_url), daemons)
+    started = psutil.Process().children(recursive=True)
+    daemons = tuple(child for child in started if child.name() in _DAEMONS)
+    helpers = tuple(child for child in started if child not in daemons)
+    cluster = Cluster(_dashboard(context.dashboard_url), daemons, helpers)
     try:
         yield cluster
     finally:
-        # Without its daemons it would wait a minute for them and then end our process.
         if cluster.alive():
             ray.shutdown()
+        else:
+            cluster.end_by_force()
 
 
 def fit(prepared: Prepared, director: Director) -> None:

@@ -55,7 +55,7 @@ class Outcome:
 
     Args:
         sweep: replayed from its log. What ended early is there too.
-        ray_is_gone: Ray was ended by somebody else. The process must then leave by
+        ray_is_gone: Ray was ended from outside. The process must then leave by
             ``os._exit``: Ray's own exit would wait a minute and abort.
     """
 
@@ -87,7 +87,10 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
                 while trials.is_alive() and stop.count < 2 and not gone:
                     screen.refresh(stop.note)
                     trials.join(timeout=0.25)
-                    gone = trials.is_alive() and not ray.alive()
+                    gone = not ray.alive()
+                if stop.count or gone:
+                    # The same signal may be ending Ray right now: no time to ask it anything.
+                    ray.end_by_force()
         finally:
             director.end_all()
             _end_leftovers(folder, log)
@@ -96,13 +99,13 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
             log.append(SweepEnded(reason=_reason(stop, failed, director)))
             folder.stop_request.unlink(missing_ok=True)
             sweep = write_reports(folder)
-    if failed and not gone:
+    if failed and not gone and not stop.count:
         raise MachineError(
             f"Ray Tune broke down: {type(failed[0]).__name__}: {failed[0]}",
             where=str(folder.path),
             advice="What was measured is kept. Ray's own logs are in /tmp/ray/session_latest/logs.",
         )
-    return Outcome(sweep, gone)
+    return Outcome(sweep, ray_is_gone=gone or stop.count > 0)
 
 
 def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
@@ -149,9 +152,9 @@ def _collect(prepared: Prepared, director: Director, failed: list[BaseException]
 
 
 def _reason(stop: Stop, failed: list[BaseException], director: Director) -> str:
-    if failed:
-        return f"Ray Tune broke down: {failed[0]}"
-    return INTERRUPTED if stop.count else director.reason
+    if stop.count:
+        return INTERRUPTED
+    return f"Ray Tune broke down: {failed[0]}" if failed else director.reason
 
 
 @contextmanager
