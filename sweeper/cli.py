@@ -38,6 +38,10 @@ def run(
     results: Annotated[Path, typer.Option(help="Where the sweep's folder is made.")] = Path(
         "results"
     ),
+    engine: Annotated[
+        str | None,
+        typer.Option(help='"emulated" plays the sweep through with made-up numbers, on no GPU.'),
+    ] = None,
     trials: Annotated[
         int | None,
         typer.Option(min=1, help="Candidates beside the baseline, instead of the file's."),
@@ -56,7 +60,7 @@ def run(
     from sweeper.search.introduction import introduction
     from sweeper.search.prepare import Overrides, prepare
 
-    overrides = Overrides(model, trials, _duration(time_budget, "--time-budget"))
+    overrides = Overrides(model, engine, trials, _duration(time_budget, "--time-budget"))
     prepared = prepare(space, results=results, overrides=overrides, command=sys.argv)
     folder = prepared.plan.folder
     screen = Screen(folder.log, PatientConsole())
@@ -134,17 +138,18 @@ def check(
     """
     from sweeper.errors import InputError
     from sweeper.machine.gpus import gpus
-    from sweeper.search.prepare import Overrides, checked
+    from sweeper.search.prepare import Overrides, checked, device_here
     from sweeper.spec.rules import DEVICES, parameters
 
-    device = device or ("cuda" if gpus() else "cpu")
+    device = device or device_here(space, Overrides(), gpus())
     if device not in DEVICES:
         raise InputError(f"{device!r} is no device", where="--device", advice="Give cuda or cpu.")
     loaded, parser = checked(space, device, Overrides())
     count = len(parameters(loaded.space))
+    engine = f"SGLang {parser.versions.get('sglang')}" if parser else "no engine to ask about flags"
     typer.echo(
         f"{space}: no problem found; {count} parameters, model {loaded.space.model}, "
-        f"SGLang {parser.versions.get('sglang')}, device {device}"
+        f"{engine}, device {device}"
     )
 
 

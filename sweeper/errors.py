@@ -5,7 +5,7 @@
     └── MachineError        the machine lacks something: exit status 1
 
 Failures of a single trial are not exceptions that end a sweep. They are
-data: see :mod:`sweeper.servers.failure`.
+data: see :mod:`sweeper.engines.sglang.classify`.
 """
 
 from __future__ import annotations

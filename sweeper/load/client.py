@@ -7,6 +7,7 @@ from the number of chunks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,17 @@ class LevelRun:
     failed: tuple[RequestFailed, ...]
 
 
+@dataclass
+class Progress:
+    """What has come back so far, for whoever watches from outside.
+
+    Args:
+        tokens: of all answers together.
+    """
+
+    tokens: int = 0
+
+
 async def run_level(
     url: str,
     prompts: Sequence[Prompt],
@@ -41,6 +53,7 @@ async def run_level(
     concurrency: int,
     output_tokens: int,
     request_timeout: float,
+    progress: Progress | None = None,
 ) -> LevelRun:
     """Send all ``prompts``, ``concurrency`` of them in flight at any time.
 
@@ -50,15 +63,28 @@ async def run_level(
         concurrency: requests in flight.
         output_tokens: exact length of each answer.
         request_timeout: seconds after which a request has failed.
+        progress: is kept up to date while the level runs.
     """
+    progress = progress or Progress()
     waiting = iter(prompts)
-    # Without limits of its own, so that the level decides how many connections there are.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(
-        base_url=url, limits=limits, timeout=request_timeout, trust_env=False
-    ) as client:
+    async with contextlib.AsyncExitStack() as stack:
+        # A client for each stream. In one pool for all, httpx looks through every
+        # connection for every request: at concurrency 128 the second wave of requests
+        # was sent over 6 s instead of at once, and 15 % of the throughput was missing.
+        clients = [
+            await stack.enter_async_context(
+                # Plain HTTP on the loopback address: no certificates to load.
+                httpx.AsyncClient(
+                    base_url=url,
+                    timeout=request_timeout,
+                    trust_env=False,
+                    verify=False,  # noqa: S501
+                )
+            )
+            for _ in range(concurrency)
+        ]
         streams = [
-            _stream(client, waiting, output_tokens, request_timeout) for _ in range(concurrency)
+            _stream(client, waiting, output_tokens, request_timeout, progress) for client in clients
         ]
         results = [item for found in await asyncio.gather(*streams) for item in found]
     return LevelRun(
@@ -68,13 +94,17 @@ async def run_level(
 
 
 async def _stream(
-    client: httpx.AsyncClient, prompts: Iterable[Prompt], output_tokens: int, request_timeout: float
+    client: httpx.AsyncClient,
+    prompts: Iterable[Prompt],
+    output_tokens: int,
+    request_timeout: float,
+    progress: Progress,
 ) -> list[RequestTimes | RequestFailed]:
     results: list[RequestTimes | RequestFailed] = []
     for prompt in prompts:
         try:
             async with asyncio.timeout(request_timeout):
-                results.append(await _request(client, prompt, output_tokens))
+                results.append(await _request(client, prompt, output_tokens, progress))
         except TimeoutError:
             results.append(RequestFailed(f"no end within {request_timeout:g} s"))
         except httpx.HTTPError as error:
@@ -83,7 +113,7 @@ async def _stream(
 
 
 async def _request(
-    client: httpx.AsyncClient, prompt: Prompt, output_tokens: int
+    client: httpx.AsyncClient, prompt: Prompt, output_tokens: int, progress: Progress
 ) -> RequestTimes | RequestFailed:
     body = {
         "input_ids": list(prompt),
@@ -113,7 +143,9 @@ async def _request(
                 return RequestFailed(f"error in the stream: {part['error']}")
             meta = part.get("meta_info", {})
             count = meta.get("completion_tokens", 0)
-            if count > (chunks[-1][1] if chunks else 0):
+            before = chunks[-1][1] if chunks else 0
+            if count > before:
+                progress.tokens += count - before
                 chunks.append((now, count))
     if not chunks or chunks[-1][1] != output_tokens:
         got = chunks[-1][1] if chunks else 0

@@ -8,7 +8,15 @@ import httpx
 
 
 class ServerRefusedError(Exception):
-    """The server does not answer a request that measuring needs; the message says which."""
+    """The server does not answer a request that measuring needs; the message says which.
+
+    Args:
+        answered: it did answer, with a refusal. Otherwise nobody is there, or it is stuck.
+    """
+
+    def __init__(self, what: str, *, answered: bool = True) -> None:
+        super().__init__(what)
+        self.answered = answered
 
 
 async def tokenize(url: str, served_name: str, texts: Sequence[str]) -> list[list[int]]:
@@ -41,7 +49,7 @@ async def _ask(method: str, url: str, path: str, body: object) -> httpx.Response
         async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
             answer = await client.request(method, path, json=body)
     except httpx.HTTPError as error:
-        raise ServerRefusedError(f"{path}: {type(error).__name__}") from None
+        raise ServerRefusedError(f"{path}: {type(error).__name__}", answered=False) from None
     if answer.status_code != httpx.codes.OK:
         raise ServerRefusedError(f"{path} answers {answer.status_code}: {answer.text[:200]}")
     return answer

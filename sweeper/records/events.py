@@ -57,12 +57,16 @@ class TrialStarted(Event):
 
 
 class ServerLaunched(Event):
-    """A server process was started. Secrets in command and env are masked."""
+    """A server process was started. Secrets in command and env are masked.
+
+    ``worker`` is the process that started it and measures it.
+    """
 
     event: Literal["server_launched"] = "server_launched"
     trial: int
     pid: int
     tag: str
+    worker: int | None = None
     port: int
     command: list[str]
     env: dict[str, str]
@@ -78,12 +82,26 @@ class StageReached(Event):
     stage: str
 
 
+class StartProgress(Event):
+    """How far the stage has come that the start is in. Not every step of it is told."""
+
+    event: Literal["start_progress"] = "start_progress"
+    trial: int
+    stage: str
+    done: int
+    total: int
+
+
 class ServerReady(Event):
-    """A real completion came back from the server that we started."""
+    """A real completion came back from the server that we started.
+
+    ``stages`` says how many seconds each stage of the start took, in order.
+    """
 
     event: Literal["server_ready"] = "server_ready"
     trial: int
     start_seconds: float
+    stages: dict[str, float] = {}
 
 
 class LevelMeasured(Event):
@@ -109,24 +127,47 @@ class ReadBack(Event):
 
 
 class ServerStopped(Event):
-    """The server is gone. ``leftovers`` are processes that had to be killed one by one."""
+    """The server is gone. ``leftovers`` are processes that had to be killed one by one.
+
+    ``problems`` are what is still there although it should not be: a port, GPU memory,
+    shared memory. None of the two checks is a value that was not, or could not be, looked at.
+    """
 
     event: Literal["server_stopped"] = "server_stopped"
     trial: int
     stop_seconds: float
     exit_status: int | None
     leftovers: int = 0
+    port_free: bool | None = None
+    gpu_memory_back: bool | None = None
+    problems: list[str] = []
 
 
 class Failure(BaseModel):
-    """Why a trial has no result."""
+    """Why a trial has no result.
+
+    ``kind`` is one of the classes of docs/failures.md, ``evidence`` the lines of the log
+    that decided, ``retries`` how often it made sense to try again.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     kind: str
     what: str
     blame: Literal["configuration", "machine", "unknown"] = "unknown"
     stage: str | None = None
+    evidence: list[str] = []
+    advice: str = ""
+    retries: int = 0
     tail: list[str] = []
+
+
+class TrialRetried(Event):
+    """The server failed, by the machine's fault as it seems, and is started again."""
+
+    event: Literal["trial_retried"] = "trial_retried"
+    trial: int
+    attempt: int
+    failure: Failure
 
 
 class TrialEnded(Event):
@@ -153,10 +194,12 @@ AnyEvent = Annotated[
     | TrialStarted
     | ServerLaunched
     | StageReached
+    | StartProgress
     | ServerReady
     | LevelMeasured
     | ReadBack
     | ServerStopped
+    | TrialRetried
     | TrialEnded
     | SweepEnded,
     Field(discriminator="event"),

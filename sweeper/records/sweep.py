@@ -20,9 +20,13 @@ class Trial:
     baseline: bool
     started: datetime
     stage: str = "waiting"
+    stage_since: datetime | None = None
+    progress: tuple[int, int] | None = None
     launched: ev.ServerLaunched | None = None
     start_seconds: float | None = None
-    stop_seconds: float | None = None
+    start_stages: dict[str, float] = field(default_factory=dict)
+    retries: list[ev.Failure] = field(default_factory=list)
+    stopped: ev.ServerStopped | None = None
     levels: dict[int, ev.LevelMeasured] = field(default_factory=dict)
     effective: dict[str, Any] = field(default_factory=dict)
     scheduler_env: dict[str, str] = field(default_factory=dict)
@@ -31,6 +35,12 @@ class Trial:
     failure: ev.Failure | None = None
     broken_constraints: list[str] = field(default_factory=list)
     ended: datetime | None = None
+    last_sign: datetime | None = None
+
+    @property
+    def stop_seconds(self) -> float | None:
+        """How long the end of its server took; None while there is one."""
+        return self.stopped.stop_seconds if self.stopped else None
 
     @property
     def single_stream(self) -> float | None:
@@ -86,6 +96,7 @@ class Sweep:
             case _:
                 if trial := self.trials.get(event.trial):
                     _apply_to_trial(trial, event)
+                    trial.last_sign = event.time
 
     @property
     def baseline(self) -> Trial | None:
@@ -128,16 +139,22 @@ def _apply_to_trial(trial: Trial, event: ev.AnyEvent) -> None:
     match event:
         case ev.ServerLaunched():
             trial.launched, trial.stage = event, "launched"
+            trial.stage_since, trial.progress = event.time, None
+            trial.start_seconds, trial.stopped = None, None
         case ev.StageReached():
-            trial.stage = event.stage
+            trial.stage, trial.stage_since, trial.progress = event.stage, event.time, None
+        case ev.StartProgress():
+            trial.progress = (event.done, event.total)
         case ev.ServerReady():
-            trial.start_seconds = event.start_seconds
+            trial.start_seconds, trial.start_stages = event.start_seconds, event.stages
+        case ev.TrialRetried():
+            trial.retries.append(event.failure)
         case ev.LevelMeasured():
             trial.levels[event.concurrency] = event
         case ev.ReadBack():
             trial.effective, trial.scheduler_env = event.effective, event.scheduler_env
         case ev.ServerStopped():
-            trial.stop_seconds = event.stop_seconds
+            trial.stopped = event
         case ev.TrialEnded():
             trial.state, trial.score, trial.failure = event.state, event.score, event.failure
             trial.broken_constraints, trial.ended = event.broken_constraints, event.time

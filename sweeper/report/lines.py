@@ -37,12 +37,18 @@ def _text(sweep: Sweep, event: ev.AnyEvent) -> str | None:
             text = f"server launched, log {event.log}"
         case ev.StageReached():
             text = event.stage
+        case ev.StartProgress():
+            text = f"{event.stage}, {event.done} of {event.total}"
+        case ev.TrialRetried():
+            text = f"{event.failure.kind}: {event.failure.what}; started again ({event.attempt})"
         case ev.ServerReady():
             text = f"ready after {words.duration(event.start_seconds)}"
         case ev.LevelMeasured():
             text = _level(event)
-        case ev.ServerStopped() if event.leftovers:
-            text = f"server stopped; {event.leftovers} processes had to be killed one by one"
+        case ev.ServerStopped() if event.leftovers or event.problems:
+            killed = f"{event.leftovers} processes had to be killed one by one"
+            parts = [*([killed] if event.leftovers else []), *event.problems]
+            text = f"server stopped; {'; '.join(parts)}"
         case ev.TrialEnded():
             text = _ended(sweep, event)
         case ev.SweepEnded():

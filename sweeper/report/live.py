@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sweeper.records.sweep import Sweep, Trial
 from sweeper.report import words
-from sweeper.report.time_left import time_left
+from sweeper.report.time_left import start_time_left, time_left
 
 __all__ = ["time_left", "view"]
 
@@ -77,7 +77,7 @@ def _table(rows: dict[int, _Row], shown: list[int], hidden: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), expand=True, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("configuration", ratio=1, min_width=10, no_wrap=True, overflow="ellipsis")
-    table.add_column("state", max_width=22, no_wrap=True, overflow="ellipsis")
+    table.add_column("state", max_width=36, no_wrap=True, overflow="ellipsis")
     table.add_column("single", justify="right", no_wrap=True)
     table.add_column("peak", justify="right", no_wrap=True)
     table.add_column("vs baseline", justify="right", no_wrap=True)
@@ -109,7 +109,8 @@ def _row(sweep: Sweep, trial: Trial, now: datetime) -> _Row:
 def _doing(sweep: Sweep, trial: Trial) -> str:
     """The stage of the start; after it, the level that is being measured."""
     if trial.start_seconds is None:
-        return words.plain(trial.stage)
+        done = f" {trial.progress[0]}/{trial.progress[1]}" if trial.progress else ""
+        return f"{words.plain(trial.stage)}{done}"
     planned = sweep.started.levels if sweep.started else []
     missing = next((level for level in planned if level not in trial.levels), None)
     return "ending" if missing is None else f"measuring C={missing}"
@@ -118,7 +119,9 @@ def _doing(sweep: Sweep, trial: Trial) -> str:
 def _state(sweep: Sweep, trial: Trial, now: datetime) -> str:
     if trial.state == "running":
         seconds = max(0, round((now - trial.started).total_seconds()))
-        return f"{_doing(sweep, trial)} {seconds} s"
+        left = start_time_left(sweep, trial, now)
+        until = "" if left is None else f", {left:.0f} s left"
+        return f"{_doing(sweep, trial)} {seconds} s{until}"
     return f"{trial.state}: {words.plain(trial.failure.kind)}" if trial.failure else trial.state
 
 

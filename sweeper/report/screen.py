@@ -48,6 +48,11 @@ class Screen:
             else None
         )
 
+    @property
+    def sweep(self) -> Sweep:
+        """The state at the last refresh."""
+        return self._sweep
+
     def say(self, lines: Sequence[str]) -> None:
         """Print sentences that stay above the view."""
         for each in lines:

@@ -39,6 +39,7 @@ def _first(sweep: Sweep) -> Iterator[str]:
 def _rest(sweep: Sweep) -> Iterator[str]:
     sections = {
         "Failures": _failures(sweep),
+        "Started again": _retried(sweep),
         "Broken constraints": _broken(sweep),
         "Failed requests": _failed_requests(sweep),
         "How it was measured": how_measured(sweep),
@@ -98,9 +99,21 @@ def _failures(sweep: Sweep) -> str:
             f"**Trial {trial.number}**, {code(trial.label)}: {escaped(failure.kind)}{stage}{blame}. "
             f"{escaped(failure.what)}"
         )
-        if failure.tail:
-            parts.append(block(failure.tail[-_TAIL:]))
+        if failure.advice:
+            parts.append(escaped(failure.advice))
+        # What decided is better than what came last, which is mostly an echo.
+        if lines := failure.evidence or failure.tail[-_TAIL:]:
+            parts.append(block(lines))
     return "\n\n".join(parts)
+
+
+def _retried(sweep: Sweep) -> str:
+    """What failed and went well, or not, when it was tried again."""
+    return "\n".join(
+        f"- Trial {trial.number}, {code(trial.label)}: {escaped(failure.kind)}. {escaped(failure.what)}"
+        for trial in sweep.trials.values()
+        for failure in trial.retries
+    )
 
 
 def _broken(sweep: Sweep) -> str:

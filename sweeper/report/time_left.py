@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from sweeper.records.sweep import Sweep, Trial
+from sweeper.report.start_left import start_left
 
 
 def time_left(sweep: Sweep, now: datetime) -> timedelta | None:
@@ -43,3 +44,16 @@ def _length(trial: Trial) -> timedelta | None:
     if trial.ended is None or trial.state == "interrupted":
         return None
     return trial.ended - trial.started
+
+
+def start_time_left(sweep: Sweep, trial: Trial, now: datetime) -> float | None:
+    """Seconds until the trial's server is ready, learned from the starts before it.
+
+    None when it is ready, or nothing was learned yet.
+    """
+    if trial.launched is None or trial.start_seconds is not None or trial.stage_since is None:
+        return None
+    earlier = [t.start_stages for t in sweep.trials.values() if t.start_stages and t is not trial]
+    done = trial.progress[0] / trial.progress[1] if trial.progress and trial.progress[1] else None
+    in_stage = max(0.0, (now - trial.stage_since).total_seconds())
+    return start_left(earlier, trial.stage, in_stage, done)

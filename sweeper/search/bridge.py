@@ -70,12 +70,17 @@ class StudySearcher(_NotInFiles, Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """A configuration, None for "not now", or the word for "no more"."""
-        proposal = self._director.propose(trial_id)
-        if proposal is Answer.FINISHED:
+        attempt = self._director.propose(trial_id)
+        if attempt is Answer.FINISHED:
             return str(Searcher.FINISHED)
-        if isinstance(proposal, Answer):
+        if isinstance(attempt, Answer):
             return None
-        return {"trial": proposal.number, "candidate": dict(proposal.candidate.values)}
+        proposal = attempt.proposal
+        return {
+            "trial": proposal.number,
+            "attempt": attempt.number,
+            "candidate": dict(proposal.candidate.values),
+        }
 
     def on_trial_complete(
         self,

@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sweeper.records.events import Failure, TrialEnded, TrialStarted
+from sweeper.records.events import Failure, TrialEnded, TrialRetried, TrialStarted
 from sweeper.records.log import EventLog
 from sweeper.records.masking import mask_mapping
 from sweeper.search.objectives import objective_values, score, violations
 from sweeper.search.study import Proposal, SweepStudy
 from sweeper.spec.candidate import Candidate
 from sweeper.spec.schema import SpaceFile
+
+# A full disk or a lost GPU spoils every trial to come. The night is better spent on nothing.
+_SPOILED = 3
 
 
 class Answer(Enum):
@@ -47,12 +50,29 @@ class RungResult:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """A trial to run, for the first time or again.
+
+    Args:
+        proposal: its candidate.
+        number: how often its worker died before.
+    """
+
+    proposal: Proposal
+    number: int = 0
+
+
 @dataclass
 class _Running:
-    proposal: Proposal
+    attempt: Attempt
     last: RungResult = field(default_factory=RungResult)
     rung: int = 0
     pruned: bool = False
+
+    @property
+    def proposal(self) -> Proposal:
+        return self.attempt.proposal
 
 
 class Director:
@@ -65,27 +85,41 @@ class Director:
         log: EventLog,
         *,
         stop_requested: Callable[[], bool],
+        worker_died: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._space = space
         self._study = study
         self._log = log
         self._stop_requested = stop_requested
+        self._worker_died = worker_died
         self._clock = clock
         self._started = clock()
         self._running: dict[str, _Running] = {}
+        self._again: list[Attempt] = []
         self._proposed = 0
+        self._spoiled: list[str] = []
         self.reason = "all trials were run"
 
-    def propose(self, key: str) -> Proposal | Answer:
+    def propose(self, key: str) -> Attempt | Answer:
         """The next trial, known from now on by ``key``; or why there is none."""
         search = self._space.search
         if self._stop_requested():
             return self._finished("it was asked to stop")
         if search.time_budget and self._clock() - self._started > search.time_budget:
             return self._finished("the time budget is used up")
+        if self._again:
+            attempt = self._again.pop(0)
+            self._running[key] = _Running(attempt)
+            return attempt
+        if len(self._spoiled) >= _SPOILED:
+            kinds = ", ".join(dict.fromkeys(self._spoiled))
+            return self._finished(
+                f"{_SPOILED} trials in a row failed by the machine's fault ({kinds})"
+            )
         if self._proposed > search.trials:  # the baseline is one more
-            return Answer.FINISHED
+            # A worker may still die, and its trial be run once more.
+            return Answer.WAIT if self._running else Answer.FINISHED
         # The baseline runs alone: every later trial is compared with it.
         limit = search.parallel if self._proposed > 1 else 1
         if len(self._running) >= limit:
@@ -96,7 +130,7 @@ class Director:
                 return Answer.WAIT
             return self._finished("every candidate of the space was tried")
         self._proposed += 1
-        self._running[key] = _Running(proposal)
+        self._running[key] = _Running(attempt := Attempt(proposal))
         self._log.append(
             TrialStarted(
                 trial=proposal.number,
@@ -105,7 +139,7 @@ class Director:
                 label=Candidate(mask_mapping(proposal.candidate.values)).label(),
             )
         )
-        return proposal
+        return attempt
 
     def rung(self, key: str, result: RungResult) -> bool:
         """Take a rung's result; True when the trial must stop here."""
@@ -132,21 +166,45 @@ class Director:
         if running is None:
             return
         event = self._verdict(running, error)
+        if self._try_again(running, event):
+            return
         number, last = running.proposal.number, running.last
+        if event.failure and event.failure.blame == "machine":
+            self._spoiled.append(event.failure.kind)
+        else:
+            self._spoiled.clear()
         if event.state in ("complete", "infeasible") and event.score is not None:
             broken = violations(self._space.constraints, last.levels)
             self._study.complete(number, event.score, broken)
         elif event.state == "pruned":
             self._study.prune(number)
+        elif event.failure and event.failure.blame == "configuration":
+            self._study.avoid(number)
         else:
             self._study.fail(number)
         self._log.append(event)
 
     def end_all(self) -> None:
         """End what is still open: it was interrupted."""
+        for attempt in self._again:
+            self._running[f"again {attempt.proposal.number}"] = _Running(attempt)
+        self._again.clear()
         for key, running in list(self._running.items()):
             running.last = RungResult(running.last.levels, interrupted=True)
             self.end(key)
+
+    def _try_again(self, running: _Running, event: TrialEnded) -> bool:
+        """Whether a trial whose worker died is run once more. Its server is ended first."""
+        if event.failure is None or event.failure.kind != "worker_died":
+            return False
+        self._worker_died(running.proposal.number)
+        number = running.attempt.number + 1
+        if number > self._space.engine.start.retries:
+            return False
+        trial = running.proposal.number
+        self._log.append(TrialRetried(trial=trial, attempt=number, failure=event.failure))
+        self._again.append(Attempt(running.proposal, number))
+        return True
 
     def _verdict(self, running: _Running, error: str | None) -> TrialEnded:
         last, number = running.last, running.proposal.number

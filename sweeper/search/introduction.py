@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sweeper.report.words import EMULATED
 from sweeper.search.prepare import Prepared
 from sweeper.search.ray_run import Dashboard
 
@@ -10,7 +11,12 @@ def introduction(prepared: Prepared) -> list[str]:
     """Plain words about the engine, the model, the machine and the load."""
     plan, started = prepared.plan, prepared.started
     engine = f"SGLang {started.engine_version}"
-    if plan.device == "cuda":
+    if started.emulated:
+        real = [
+            EMULATED,
+            "it takes SGLang's flags and speaks as SGLang does, on no GPU and without a model",
+        ]
+    elif plan.device == "cuda":
         names = sorted({gpu.name or "unknown GPU" for gpu in prepared.gpus})
         real = [
             f"{engine} on {len(prepared.gpus)} x {', '.join(names)}; "
@@ -24,10 +30,12 @@ def introduction(prepared: Prepared) -> list[str]:
             "tokens and times are measured, not made up, and say nothing about a GPU",
         ]
     load, search = plan.space.workload, plan.space.search
-    weights = "real weights" if plan.model.real_weights else "random weights: speed only"
+    weights = " (real weights)" if plan.model.real_weights else " (random weights: speed only)"
+    if started.emulated:
+        weights = ""
     return [
         *real,
-        f"model: {plan.model.description} ({weights})",
+        f"model: {plan.model.description}{weights}",
         f"load: {load.input_tokens} tokens in, {load.output_tokens} out, concurrency "
         f"{', '.join(map(str, load.concurrency))}",
         f"search: the baseline and up to {search.trials} candidates, {search.sampler.name} sampler, "

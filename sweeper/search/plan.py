@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sweeper.engines.sglang.launch import SGLANG
 from sweeper.models.resolver import ResolvedModel
 from sweeper.records.folder import SweepFolder
 from sweeper.spec.schema import SpaceFile
@@ -24,6 +25,8 @@ class Plan:
         model: what the servers load.
         engine_args: the file's ``engine.args`` with ``auto`` replaced by a number.
         shell: the names of the variables that the user's shell had set.
+        module: what the interpreter runs to start a server.
+        own_env: variables that such a server needs beside those of the space.
     """
 
     folder: SweepFolder
@@ -33,3 +36,5 @@ class Plan:
     model: ResolvedModel
     engine_args: Mapping[str, Any]
     shell: frozenset[str]
+    module: str = SGLANG
+    own_env: Mapping[str, str] = field(default_factory=dict)

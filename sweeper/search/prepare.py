@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sweeper.engines.sglang import check as sglang_check
-from sweeper.engines.sglang.launch import TENSOR_PARALLEL, gpus_needed, tensor_parallel_auto
+from sweeper.engines.sglang.launch import (
+    EMULATED,
+    TENSOR_PARALLEL,
+    gpus_needed,
+    tensor_parallel_auto,
+)
 from sweeper.engines.sglang.parser import InstalledParser, installed_parser
 from sweeper.errors import MachineError
 from sweeper.machine.facts import environment
@@ -23,9 +29,10 @@ from sweeper.records.events import SweepStarted
 from sweeper.records.files import write_atomically
 from sweeper.records.folder import SweepFolder, new_folder
 from sweeper.records.masking import looks_secret, mask_value
+from sweeper.search.gpu_gate import users_of, wait_until_free
 from sweeper.search.plan import Plan
 from sweeper.search.rehearsal import rehearse
-from sweeper.spec.load import LoadedSpace, load_space, merged
+from sweeper.spec.load import LoadedSpace, load_space, merged, with_engine
 from sweeper.spec.problems import Problem
 from sweeper.spec.schema import SpaceFile
 
@@ -35,6 +42,7 @@ class Overrides:
     """What the command line says beside the file. None leaves the file's word."""
 
     model: str | None = None
+    engine: str | None = None
     trials: int | None = None
     time_budget: float | None = None
 
@@ -56,18 +64,46 @@ class Prepared:
     started: SweepStarted
 
 
-def checked(path: Path, device: str, overrides: Overrides) -> tuple[LoadedSpace, InstalledParser]:
+logger = logging.getLogger(__name__)
+
+# The node that the emulated engine pretends to be.
+_EMULATED_GPUS = 8
+
+
+def device_here(path: Path, overrides: Overrides, found: Sequence[Gpu]) -> str:
+    """The device that the file is read for: what is here, or what the emulated engine pretends.
+
+    Raises:
+        InputError: the file is wrong.
+    """
+    if found:
+        return "cuda"
+    loaded = load_space(path, device="cuda", model=overrides.model, engine=overrides.engine)
+    return "cuda" if loaded.space.engine.kind == "emulated" else "cpu"
+
+
+def checked(
+    path: Path, device: str, overrides: Overrides
+) -> tuple[LoadedSpace, InstalledParser | None]:
     """Read the file and hold it against the engine that is installed. Starts nothing.
+
+    The emulated engine needs none: without one, flags are not checked, and there is no parser.
 
     Raises:
         InputError: everything that is wrong with the file, with lines.
         MachineError: there is no engine to ask.
     """
-    loaded = load_space(path, device=device, model=overrides.model)
+    loaded = load_space(path, device=device, model=overrides.model, engine=overrides.engine)
     space = loaded.space
     loaded.raise_for([*_secrets_in_the_open(space), *_python(space), *rehearse(space, device)])
-    check_name(space.model)
-    parser = installed_parser(engine_python(space))
+    if space.engine.kind == "emulated":
+        try:
+            parser = installed_parser(engine_python(space))
+        except MachineError:
+            return loaded, None
+    else:
+        check_name(space.model)
+        parser = installed_parser(engine_python(space))
     loaded.raise_for(sglang_check.check(space, parser, device))
     return loaded, parser
 
@@ -80,13 +116,20 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
         MachineError: the machine lacks something.
     """
     found = gpus()
-    device = "cuda" if found else "cpu"
+    device = device_here(path, overrides, found)
     loaded, parser = checked(path, device, overrides)
     space = _overridden(loaded.space, overrides)
-    python = engine_python(space)
-    model = resolve(space.model, python=python)
-    args = _resolved_args(space, model, len(found))
+    emulated = space.engine.kind == "emulated"
+    if emulated:
+        found, python, model = [], Path(sys.executable), _no_model(space.model)
+    else:
+        python = engine_python(space)
+        model = resolve(space.model, python=python)
+    if found:
+        wait_until_free(lambda: users_of(None), space.gpus, say=logger.info)
+    args = _resolved_args(space, model, _EMULATED_GPUS if emulated else len(found))
     per_trial = _gpus_per_trial(space, args, found)
+    versions = parser.versions if parser else {}
     shell = frozenset(_shell(space))
     folder = new_folder(results, space.name, datetime.now().astimezone())
     _write_space(folder, loaded, device, overrides)
@@ -96,13 +139,14 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
         model=model.name,
         model_description=model.description,
         engine=space.engine.kind,
-        engine_version=parser.versions.get("sglang"),
-        device=device,
+        engine_version=versions.get("sglang"),
+        emulated=emulated,
+        device=f"{_EMULATED_GPUS} emulated GPUs" if emulated else device,
         levels=space.workload.concurrency,
         objectives=[o.model_dump() for o in space.objectives],
         constraints=[c.model_dump() for c in space.constraints],
         environment={
-            **environment(parser.versions),
+            **environment(versions),
             "command": command,
             "seed": space.search.seed,
             "workload": space.workload.model_dump(),
@@ -110,6 +154,9 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
         time_budget=space.search.time_budget,
     )
     plan = Plan(folder, space, device, python, model, args, shell)
+    if emulated:
+        own = {"EMULATED_PARSER": str(parser.file)} if parser and parser.file else {}
+        plan = replace(plan, module=EMULATED, own_env=own)
     return Prepared(plan, tuple(found), per_trial, started)
 
 
@@ -137,6 +184,11 @@ def _python(space: SpaceFile) -> Iterator[Problem]:
             f"there is no program {named} that can be run",
             "Give the full path of the Python that has SGLang installed.",
         )
+
+
+def _no_model(name: str) -> ResolvedModel:
+    words = f"{name}, which is not loaded: the engine is emulated"
+    return ResolvedModel(name, name, words, None, None, None, real_weights=False)
 
 
 def engine_python(space: SpaceFile) -> Path:
@@ -216,6 +268,8 @@ def _write_space(
         data["search"] = search
     if overrides.model is not None:
         data["model"] = overrides.model
+    if overrides.engine is not None:
+        data["engine"] = with_engine(data.get("engine"), overrides.engine)
     text = io.StringIO()
     YAML(typ="safe", pure=True).dump(mask_value(data), text)
     write_atomically(folder.space, f"# {loaded.document.path}, as run\n{text.getvalue()}")

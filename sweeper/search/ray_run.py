@@ -152,7 +152,9 @@ def fit(prepared: Prepared, director: Director) -> None:
 
 
 def _trial_name(trial: object) -> str:
-    return f"trial_{getattr(trial, 'config', {}).get('trial', 0):04d}"
+    config = getattr(trial, "config", {})
+    again = f"_{config['attempt']}" if config.get("attempt") else ""
+    return f"trial_{config.get('trial', 0):04d}{again}"
 
 
 def _dashboard(url: str | None) -> Dashboard:

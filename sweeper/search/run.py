@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from sweeper.errors import MachineError
 from sweeper.records.events import ServerStopped, SweepEnded
@@ -19,6 +23,7 @@ from sweeper.report.files import write_reports
 from sweeper.report.screen import Screen
 from sweeper.search.director import Director
 from sweeper.search.introduction import where_to_look
+from sweeper.search.overdue import overdue
 from sweeper.search.prepare import Prepared
 from sweeper.search.ray_run import fit, ray_cluster
 from sweeper.search.study import SweepStudy
@@ -74,7 +79,13 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
     log.append(prepared.started)
     stop = Stop(folder)
     study = SweepStudy(prepared.plan.space, prepared.plan.device, folder.study)
-    director = Director(prepared.plan.space, study, log, stop_requested=folder.stop_request.exists)
+    director = Director(
+        prepared.plan.space,
+        study,
+        log,
+        stop_requested=folder.stop_request.exists,
+        worker_died=lambda trial: _end_leftovers(folder, log, only=trial),
+    )
     failed: list[BaseException] = []
     gone = False
     with _signals(stop), screen:
@@ -86,6 +97,7 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
                 trials.start()
                 while trials.is_alive() and stop.count < 2 and not gone:
                     screen.refresh(stop.note)
+                    _end_silent_workers(screen.sweep, prepared)
                     trials.join(timeout=0.25)
                     gone = not ray.alive()
                 if stop.count or gone:
@@ -128,20 +140,40 @@ def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
     return lines
 
 
-def _end_leftovers(folder: SweepFolder, log: EventLog) -> None:
-    """End servers whose workers were killed before they could; each has a watcher as well."""
+def _end_leftovers(folder: SweepFolder, log: EventLog, only: int | None = None) -> None:
+    """End servers whose workers were killed before they could; each has a watcher as well.
+
+    Args:
+        only: the trial to look at; None is for all of them.
+    """
     for trial in replay(read_events(folder.log)).trials.values():
-        if trial.launched and trial.stop_seconds is None:
+        if trial.launched and trial.stop_seconds is None and only in (None, trial.number):
             begin = time.monotonic()
-            killed = tagged.end(trial.launched.tag, trial.launched.pid, grace=1.0)
+            killed, problems = 0, []
+            try:
+                killed = tagged.end(trial.launched.tag, trial.launched.pid, grace=1.0)
+            except TimeoutError as error:
+                problems.append(str(error))
             log.append(
                 ServerStopped(
                     trial=trial.number,
                     stop_seconds=time.monotonic() - begin,
                     exit_status=None,
                     leftovers=killed,
+                    problems=problems,
                 )
             )
+
+
+def _end_silent_workers(sweep: Sweep, prepared: Prepared) -> None:
+    """Kill workers that are silent for longer than anything may take; Ray then ends their trial."""
+    for trial in overdue(sweep, prepared.plan.space, datetime.now(UTC)):
+        if trial.launched and trial.launched.worker:
+            with contextlib.suppress(psutil.Error):
+                worker = psutil.Process(trial.launched.worker)
+                # Only what is below us: the number may have been given to another by now.
+                if psutil.Process() in worker.parents():
+                    worker.kill()
 
 
 def _collect(prepared: Prepared, director: Director, failed: list[BaseException]) -> None:

@@ -1,34 +1,43 @@
-"""The server of one trial: what it is started with, and how its start is followed."""
+"""The server of one trial: what it is started with, how it is watched, why it failed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import httpx
 
-from sweeper.engines.sglang.launch import launch, without_ray
+from sweeper.engines.sglang.classify import Evidence, classify, read_lines
+from sweeper.engines.sglang.ranks import ranks
 from sweeper.engines.sglang.read_back import read_back
-from sweeper.engines.sglang.stages import LogFollower
-from sweeper.records.events import (
-    Failure,
-    ReadBack,
-    ServerLaunched,
-    ServerReady,
-    StageReached,
-)
+from sweeper.load.client import Progress
+from sweeper.records.events import Failure, ReadBack, ServerReady
 from sweeper.records.log import EventLog
-from sweeper.records.masking import mask_command, mask_mapping
-from sweeper.search.plan import Plan
-from sweeper.servers import process
-from sweeper.servers.ports import HOST, free_ports
+from sweeper.search.follow import KEEP_WATCH, StartFollower
+from sweeper.search.load_watch import Glimpse, LoadWatch
+from sweeper.servers import tagged
+from sweeper.servers.process import ServerProcess
 from sweeper.servers.readiness import StartError, wait_until_ready
-from sweeper.spec.candidate import Candidate
+from sweeper.spec.schema import StartLimits
 
+T = TypeVar("T")
 _TAIL = 30
+_POLL = 0.2
+# A failed request may be the first that is seen of a death, a moment before the process ends.
+_LAST_WORDS = 2.0
+SERVING = "serving"
+"""The stage of a server that was ready."""
+
+
+class ServerFailedError(Exception):
+    """The server is of no more use, for the reason given."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.what)
+        self.failure = failure
 
 
 @dataclass
@@ -41,108 +50,128 @@ class RunningServer:
         served_name: the model name that no other server has.
         trial: the trial's number.
         env_names: the variables that the space and the engine section set.
-        give_up_after: seconds for the start.
+        limits: of its start.
+        answer_stall: seconds without a token under load after which it is hung.
     """
 
-    process: process.ServerProcess
+    process: ServerProcess
     url: str
     served_name: str
     trial: int
     env_names: frozenset[str]
-    give_up_after: float
+    limits: StartLimits
+    answer_stall: float
     stage: str = "launched"
+    _ranks: frozenset[tagged.ProcessRef] = field(default_factory=frozenset)
 
-    async def until_ready(self, log: EventLog) -> Failure | None:
-        """Wait for a real completion and read back what runs; the failure where there is none."""
+    async def until_ready(self, log: EventLog) -> None:
+        """Wait for a real completion, and read back what runs.
+
+        Raises:
+            ServerFailedError: it did not come so far.
+        """
         begin = time.monotonic()
-        follower = asyncio.ensure_future(self._follow(log))
+        follower = StartFollower(self.process, self.trial, log, stall_after=self.limits.stall_after)
+        following = asyncio.ensure_future(follower.run())
         try:
             await wait_until_ready(
                 self.process,
                 self.url,
                 served_name=self.served_name,
-                give_up_after=self.give_up_after,
+                give_up_after=self.limits.give_up_after,
+                stall_after=self.limits.stall_after,
+                still=follower.still,
             )
         except StartError as error:
-            kind = "start_timeout" if self.process.exit_status is None else "start_failed"
-            return self.failure(kind, str(error))
+            follower.look()
+            self.stage = follower.stage
+            raise self.failed(error.kind, str(error)) from None
         finally:
-            follower.cancel()
-        log.append(ServerReady(trial=self.trial, start_seconds=time.monotonic() - begin))
-        self.stage = "serving"
+            following.cancel()
+        follower.look()
+        log.append(
+            ServerReady(
+                trial=self.trial,
+                start_seconds=time.monotonic() - begin,
+                stages=follower.stages(),
+            )
+        )
+        self.stage = SERVING
+        self._ranks = ranks(self.process.processes())
         try:
             facts = await read_back(self.url, self.process.tag, names=self.env_names)
         except (httpx.HTTPError, ValueError) as error:
-            return self.failure("read_back_failed", f"/server_info: {type(error).__name__}")
+            what = f"/server_info: {type(error).__name__}"
+            raise await self.failed_soon("read_back_failed", what) from None
         log.append(
             ReadBack(trial=self.trial, effective=facts.effective, scheduler_env=facts.scheduler_env)
         )
-        return None
 
-    def failure(self, kind: str, what: str) -> Failure:
-        """A failure with the end of the log; a server that is dead is the better explanation."""
+    async def watched(self, load: Coroutine[Any, Any, T], progress: Progress) -> T:
+        """The result of ``load``, unless the server dies or hangs under it.
+
+        Raises:
+            ServerFailedError: it did; the load was given up at once.
+        """
+        watch = LoadWatch(time.monotonic(), self.answer_stall)
+        looked = 0.0
+        task = asyncio.ensure_future(load)
+        try:
+            while not (await asyncio.wait({task}, timeout=_POLL))[0]:
+                now = time.monotonic()
+                if now - looked > KEEP_WATCH:
+                    self.process.keep_watch()
+                    looked = now
+                seen = Glimpse(self.process.exit_status, self._ranks_gone(), progress.tokens)
+                if trouble := watch.trouble(now, seen):
+                    raise self.failed(trouble.kind, trouble.what)
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=5)
+
+    async def failed_soon(self, kind: str, what: str) -> ServerFailedError:
+        """As :meth:`failed`, once the server had a moment to end, which would explain it."""
+        deadline = time.monotonic() + _LAST_WORDS
+        while time.monotonic() < deadline:
+            if self.process.exit_status is not None:
+                break
+            await asyncio.sleep(0.05)
+        return self.failed(kind, what)
+
+    def failed(self, kind: str, what: str) -> ServerFailedError:
+        """The failure of this server: its death or the first error in its log, where they explain it.
+
+        Args:
+            kind: what was seen from outside, a class of engines/sglang/failures.toml; empty
+                when it ended by itself.
+            what: that in words.
+        """
         status = self.process.exit_status
-        if status is not None and kind != "start_failed":
-            kind, what = "server_died", f"the server ended with status {status}; {what}"
-        return Failure(kind=kind, what=what, stage=self.stage, tail=self.process.tail(_TAIL))
-
-    async def _follow(self, log: EventLog) -> None:
-        reader = LogFollower(self.process.log)
-        while True:
-            if stage := reader.new_stage():
-                self.stage = stage
-                log.append(StageReached(trial=self.trial, stage=stage))
-            await asyncio.sleep(0.5)
-
-
-def start_server(
-    plan: Plan,
-    trial: int,
-    candidate: Candidate,
-    *,
-    worker_env: Mapping[str, str],
-    gpus: list[str],
-) -> RunningServer:
-    """Launch the candidate's server and record how. Returns at once.
-
-    Args:
-        plan: of the sweep.
-        trial: the trial's number.
-        candidate: its switches.
-        worker_env: the environment of the worker, with what Ray put there.
-        gpus: the GPUs that Ray gave to the trial.
-    """
-    folder = plan.folder.trial(trial)
-    folder.mkdir(parents=True, exist_ok=True)
-    port, nccl_port = free_ports(2)
-    name = f"sweeper-{trial:04d}-{uuid.uuid4().hex[:8]}"
-    env = {**{k: str(v) for k, v in plan.space.engine.env.items()}, **candidate.env()}
-    if plan.device == "cuda":
-        env["CUDA_VISIBLE_DEVICES"] = worker_env.get("CUDA_VISIBLE_DEVICES", ",".join(gpus))
-    what = launch(
-        python=plan.python,
-        model=plan.model.path,
-        port=port,
-        served_name=name,
-        args={**plan.engine_args, "nccl-port": nccl_port, **candidate.args()},
-        env=env,
-        inherited=without_ray(worker_env, plan.shell),
-        device=plan.device,
-    )
-    log_file = folder / "server.log"
-    server = process.launch(what.command, what.env, tag=name, log=log_file)
-    EventLog(plan.folder.log).append(
-        ServerLaunched(
-            trial=trial,
-            pid=server.popen.pid,
-            tag=name,
-            port=port,
-            command=mask_command(what.command),
-            env=mask_mapping(what.added),
-            gpus=gpus,
-            log=str(log_file.relative_to(plan.folder.path)),
+        found = classify(
+            Evidence(
+                seen=kind,
+                what=what,
+                lines=read_lines(self.process.log),
+                exit_status=status,
+                stage=self.stage,
+                kernel=(),
+                schedulers_alive=not self._ranks_gone() if self._ranks else None,
+            )
         )
-    )
-    give_up_after = plan.space.engine.start.give_up_after
-    url = f"http://{HOST}:{port}"
-    return RunningServer(server, url, name, trial, frozenset(env), give_up_after)
+        return ServerFailedError(
+            Failure(
+                kind=found.kind,
+                what=found.what,
+                blame=found.blame,
+                stage=self.stage,
+                evidence=list(found.evidence),
+                advice=found.advice,
+                retries=found.retry,
+                tail=self.process.tail(_TAIL),
+            )
+        )
+
+    def _ranks_gone(self) -> int:
+        return sum(not rank.alive() for rank in self._ranks)

@@ -1,8 +1,9 @@
 """The one Optuna study of a sweep: propose, report, prune, tell.
 
 Every proposal is a candidate that is allowed and was not tried before. What
-Optuna is told is what happened: a pruned trial as pruned, a failed one as
-failed, a complete one with its score and by how much it broke each constraint.
+Optuna is told is what happened: a pruned trial as pruned, one that the machine
+spoiled as failed, one that cannot run as not feasible, a complete one with its
+score and by how much it broke each constraint.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 # Optuna proposes the same point again where it likes it best. After so many
 # proposals that cannot be used, the nearest one that can is taken.
 _ASKS = 5
+# The constraint that every server starts and serves, broken by those that do not.
+_RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,18 @@ class SweepStudy:
         """Tell that the trial was stopped by the pruner; its last report counts."""
         self._end(number, "PRUNED")
 
+    def avoid(self, number: int) -> None:
+        """Tell that the configuration does not run, so that the sampler keeps away from its like.
+
+        Optuna's samplers do not look at failed trials. They do look at what is not
+        feasible, and that a pruned trial may be as well.
+        """
+        if (trial := self._open.get(number)) is not None:
+            trial.set_constraint(_RUNS, 1.0)
+        self._end(number, "PRUNED")
+
     def fail(self, number: int) -> None:
-        """Tell that there is no result."""
+        """Tell that there is no result, and nothing to learn."""
         self._end(number, "FAIL")
 
     def _end(self, number: int, state: str) -> None:

@@ -41,4 +41,5 @@ class SweepTrainable(tune.Trainable):
             Candidate(config["candidate"]),
             worker_env=dict(os.environ),
             gpus=[str(gpu) for gpu in ray.get_gpu_ids()],
+            attempt=config["attempt"],
         )

@@ -2,7 +2,8 @@
 
 Rung 0 starts the server and measures the single stream; every later rung
 measures one more load level. Whatever goes wrong becomes a :class:`Failure` in
-the result, and whatever happens, :meth:`TrialRun.close` leaves no process.
+the result, and whatever happens, :meth:`TrialRun.close` leaves no process. Where
+the machine is to blame, the rung is tried again on a new server and another port.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import contextlib
 import time
 import traceback
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from sweeper.load.client import run_level
+from sweeper.errors import MachineError
+from sweeper.load.client import LevelRun, Progress, run_level
 from sweeper.load.corpus import Prompt, paragraphs, prompts
 from sweeper.load.metrics import level_metrics
 from sweeper.load.server_api import ServerRefusedError, flush_cache, tokenize
-from sweeper.records.events import Failure, LevelMeasured, ServerStopped
+from sweeper.records.events import Failure, LevelMeasured, ServerStopped, TrialRetried
 from sweeper.records.log import EventLog
 from sweeper.search.director import RungResult
+from sweeper.search.gpu_gate import users_of, wait_until_free
 from sweeper.search.plan import Plan
-from sweeper.search.server import RunningServer, start_server
+from sweeper.search.server import RunningServer, ServerFailedError
+from sweeper.search.start_server import start_server
 from sweeper.spec.candidate import Candidate
 
 T = TypeVar("T")
@@ -36,14 +41,6 @@ class InterruptedTrialError(Exception):
     """Somebody asked for the sweep to stop."""
 
 
-class TrialFailedError(Exception):
-    """The trial has no result, for the reason given."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.what)
-        self.failure = failure
-
-
 class TrialRun:
     """The trial while it runs."""
 
@@ -55,7 +52,9 @@ class TrialRun:
         *,
         worker_env: Mapping[str, str],
         gpus: list[str],
+        attempt: int = 0,
     ) -> None:
+        self._attempt = attempt
         self._plan = plan
         self._number = number
         self._candidate = candidate
@@ -63,13 +62,16 @@ class TrialRun:
         self._gpus = gpus
         self._log = EventLog(plan.folder.log)
         self._server: RunningServer | None = None
+        self._failures: list[Failure] = []
         self._texts: list[list[int]] = []
         self._levels: dict[int, Mapping[str, float]] = {}
 
     def next_rung(self) -> RungResult:
         """Climb one rung. After a result that is done, the server is gone."""
-        result = self._climb()
-        if result.done:
+        while True:
+            result = self._climb()
+            if not result.done:
+                return result
             try:
                 self.close()
             except TimeoutError as error:
@@ -77,7 +79,8 @@ class TrialRun:
                 what = f"the server could not be stopped: {error}"
                 failure = Failure(kind="not_stopped", what=what, blame="machine")
                 return RungResult(self._levels, done=True, failure=failure)
-        return result
+            if result.failure is None or not self._try_again(result.failure):
+                return self._final(result)
 
     def close(self) -> None:
         """Stop the server, if there is one. Safe to call again.
@@ -88,16 +91,46 @@ class TrialRun:
         if self._server is None:
             return
         process, self._server = self._server.process, None
-        begin = time.monotonic()
-        killed = process.stop()
+        stopped = process.stop()
         self._log.append(
             ServerStopped(
                 trial=self._number,
-                stop_seconds=time.monotonic() - begin,
-                exit_status=process.exit_status,
-                leftovers=killed,
+                stop_seconds=stopped.seconds,
+                exit_status=stopped.exit_status,
+                leftovers=stopped.killed,
+                port_free=stopped.port_free,
+                gpu_memory_back=stopped.gpu_memory_back,
+                problems=list(stopped.problems),
             )
         )
+
+    def _try_again(self, failure: Failure) -> bool:
+        """Whether another start makes sense; it is counted and recorded."""
+        most = min(failure.retries, self._plan.space.engine.start.retries)
+        if len(self._failures) >= most or self._plan.folder.stop_request.exists():
+            return False
+        self._failures.append(failure)
+        self._log.append(
+            TrialRetried(
+                trial=self._number,
+                attempt=self._attempt + len(self._failures),
+                failure=failure,
+            )
+        )
+        return True
+
+    def _final(self, result: RungResult) -> RungResult:
+        """What fails in the same way on a fresh server is the configuration's fault."""
+        failure = result.failure
+        if failure is None or failure.blame != "unknown":
+            return result
+        if failure.kind not in [earlier.kind for earlier in self._failures]:
+            return result
+        times = len(self._failures) + 1
+        changed = failure.model_copy(
+            update={"blame": "configuration", "what": f"{failure.what} ({times} times)"}
+        )
+        return replace(result, failure=changed)
 
     def _climb(self) -> RungResult:
         levels = self._plan.space.workload.concurrency
@@ -106,7 +139,7 @@ class TrialRun:
             self._levels[level] = asyncio.run(self._unless_stopped(self._rung(level)))
         except InterruptedTrialError:
             return RungResult(self._levels, done=True, interrupted=True)
-        except TrialFailedError as failed:
+        except ServerFailedError as failed:
             return RungResult(self._levels, done=True, failure=failed.failure)
         except Exception as error:
             # A fault of ours must cost one trial, not the night.
@@ -118,19 +151,40 @@ class TrialRun:
 
     async def _rung(self, level: int) -> Mapping[str, float]:
         if self._server is None:
-            self._server = start_server(
-                self._plan,
-                self._number,
-                self._candidate,
-                worker_env=self._worker_env,
-                gpus=self._gpus,
-            )
-            if failure := await self._server.until_ready(self._log):
-                raise TrialFailedError(failure)
+            await self._free_gpus()
+            try:
+                self._server = start_server(
+                    self._plan,
+                    self._number,
+                    self._candidate,
+                    worker_env=self._worker_env,
+                    gpus=self._gpus,
+                    attempt=self._attempt + len(self._failures),
+                )
+            except OSError as error:
+                raise ServerFailedError(
+                    Failure(kind="launch_failed", what=str(error), blame="machine")
+                ) from None
+            await self._server.until_ready(self._log)
             self._texts = await self._asked(
                 tokenize(self._server.url, self._server.served_name, paragraphs())
             )
         return await self._measure(level)
+
+    async def _free_gpus(self) -> None:
+        """Wait until nobody else is on the trial's GPUs, or as long as the file says."""
+        if not self._gpus:
+            return
+        policy, stop = self._plan.space.gpus, self._plan.folder.stop_request.exists
+        try:
+            await asyncio.to_thread(
+                wait_until_free, lambda: users_of(self._gpus), policy, stop=stop
+            )
+        except MachineError as error:
+            failure = Failure(
+                kind="gpus_busy", what=error.what, blame="machine", advice=error.advice or ""
+            )
+            raise ServerFailedError(failure) from None
 
     async def _measure(self, level: int) -> Mapping[str, float]:
         assert self._server is not None
@@ -138,27 +192,14 @@ class TrialRun:
         begin = time.monotonic()
         try:
             async with asyncio.timeout(load.level_timeout):
-                await run_level(
-                    server.url,
-                    self._prompts(level, level, "warm-up"),
-                    concurrency=level,
-                    output_tokens=min(WARMUP_TOKENS, load.output_tokens),
-                    request_timeout=load.request_timeout,
-                )
+                await self._load(level, level, "warm-up", min(WARMUP_TOKENS, load.output_tokens))
                 await self._asked(flush_cache(server.url))
                 warm = time.monotonic()
-                run = await run_level(
-                    server.url,
-                    self._prompts(level, level * load.requests_per_stream, "measured"),
-                    concurrency=level,
-                    output_tokens=load.output_tokens,
-                    request_timeout=load.request_timeout,
-                )
+                count = level * load.requests_per_stream
+                run = await self._load(level, count, "measured", load.output_tokens)
         except TimeoutError:
-            limit = f"{load.level_timeout:g} s"
-            raise self._failed(
-                "level_timeout", f"concurrency {level} took longer than {limit}"
-            ) from None
+            what = f"concurrency {level} took longer than {load.level_timeout:g} s"
+            raise await server.failed_soon("level_timeout", what) from None
         metrics = level_metrics(run.answered)
         self._log.append(
             LevelMeasured(
@@ -172,11 +213,25 @@ class TrialRun:
             )
         )
         if run.failed:
-            count = f"{len(run.failed)} of {len(run.answered) + len(run.failed)} requests"
-            raise self._failed(
-                "requests_failed", f"{count} failed at concurrency {level}: {run.failed[0].why}"
-            )
+            count_failed = f"{len(run.failed)} of {len(run.answered) + len(run.failed)} requests"
+            what = f"{count_failed} failed at concurrency {level}: {run.failed[0].why}"
+            raise await server.failed_soon("request_errors", what)
         return metrics
+
+    async def _load(self, level: int, count: int, purpose: str, output_tokens: int) -> LevelRun:
+        assert self._server is not None
+        progress = Progress()
+        return await self._server.watched(
+            run_level(
+                self._server.url,
+                self._prompts(level, count, purpose),
+                concurrency=level,
+                output_tokens=output_tokens,
+                request_timeout=self._plan.space.workload.request_timeout,
+                progress=progress,
+            ),
+            progress,
+        )
 
     def _prompts(self, level: int, count: int, purpose: str) -> list[Prompt]:
         """Fresh ones for each level, the same for every candidate."""
@@ -185,15 +240,12 @@ class TrialRun:
         return prompts(self._texts, count=count, length=length, seed=seed)
 
     async def _asked(self, request: Coroutine[Any, Any, T]) -> T:
+        assert self._server is not None
         try:
             return await request
         except ServerRefusedError as error:
-            raise self._failed("server_refused", str(error)) from None
-
-    def _failed(self, kind: str, what: str) -> TrialFailedError:
-        """The failure, or the death of the server where that explains it."""
-        assert self._server is not None
-        return TrialFailedError(self._server.failure(kind, what))
+            kind = "refused_requests" if error.answered else "request_errors"
+            raise await self._server.failed_soon(kind, str(error)) from None
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)

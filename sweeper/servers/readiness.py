@@ -8,18 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import httpx
 
 from sweeper.servers.process import ServerProcess
 
+# A dead server must be noticed at once; and a server that is asked all the time
+# would look busy by answering us, so it is asked less often when it is slow.
+_POLL = 0.2
+_POLL_SLOW = 1.0
+_QUICK_FOR = 10.0
+
 
 class StartError(Exception):
-    """The server did not become ready; the message says what was seen."""
+    """The server did not become ready; the message says what was seen.
+
+    Args:
+        kind: the class of the failure as far as it can be told without the log;
+            empty when the server ended by itself.
+    """
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
 
 
 async def wait_until_ready(
-    server: ServerProcess, url: str, *, served_name: str, give_up_after: float
+    server: ServerProcess,
+    url: str,
+    *,
+    served_name: str,
+    give_up_after: float,
+    stall_after: float,
+    still: Callable[[], float],
 ) -> None:
     """Return when a real completion came back from our own server.
 
@@ -28,39 +50,71 @@ async def wait_until_ready(
         url: where it should answer, without a path.
         served_name: the unique model name that it was started with.
         give_up_after: seconds from now.
+        stall_after: seconds without any movement after which it is hung.
+        still: for how many seconds nothing has moved in it.
 
     Raises:
-        StartError: it died, or it was not ready in time.
+        StartError: it died, hung, refuses to answer, or was not ready in time.
     """
-    deadline = time.monotonic() + give_up_after
+    begin = time.monotonic()
+    answered: float | None = None
     seen = "nothing answered"
     async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:
-        while time.monotonic() < deadline:
-            if server.exit_status is not None:
-                raise StartError(f"the server ended with status {server.exit_status}")
-            try:
-                seen = await _missing(client, served_name)
-            except httpx.HTTPError as error:
-                seen = f"{type(error).__name__} on its port"
-            # Once more after the answer: a dying server may have stood in front of another.
-            if not seen and server.exit_status is None:
-                return
-            await asyncio.sleep(0.2)
-    raise StartError(f"not ready after {give_up_after:g} s: {seen}")
+        asking: asyncio.Task[str] | None = None
+        try:
+            while (now := time.monotonic()) - begin < give_up_after:
+                if server.exit_status is not None:
+                    raise StartError("", f"the server ended with status {server.exit_status}")
+                if still() > stall_after:
+                    what = f"nothing moved in it for {stall_after:g} s, and {seen}"
+                    raise StartError("hung_start", what)
+                asking = asking or asyncio.ensure_future(_missing(client, served_name))
+                # The answer may never come; the process is looked at meanwhile.
+                if not (await asyncio.wait({asking}, timeout=_POLL))[0]:
+                    continue
+                try:
+                    seen, asking = asking.result(), None
+                    answered = answered or now
+                except httpx.HTTPError as error:
+                    seen, asking = f"{type(error).__name__} on its port", None
+                # Once more after the answer: a dying server may have stood before another.
+                if not seen and server.exit_status is None:
+                    return
+                slow = answered is not None and now - answered > _QUICK_FOR
+                await asyncio.sleep(_POLL_SLOW if slow else _POLL)
+        finally:
+            if asking is not None:
+                asking.cancel()
+    raise StartError("start_timeout", f"not ready after {give_up_after:g} s: {seen}")
 
 
 async def _missing(client: httpx.AsyncClient, served_name: str) -> str:
     """What is missing for readiness; the empty text when nothing is."""
     health = await client.get("/health")
+    _raise_if_refused("/health", health)
     if health.status_code != httpx.codes.OK:
         return f"/health answers {health.status_code}"
-    models = (await client.get("/v1/models")).json().get("data", [])
-    if served_name not in [model.get("id") for model in models]:
+    answer = await client.get("/v1/models")
+    _raise_if_refused("/v1/models", answer)
+    try:
+        names = [model.get("id") for model in answer.json().get("data", [])]
+    except (ValueError, AttributeError, TypeError):
+        names = []
+    if served_name not in names:
         return "another server answers on its port"
     body = {"text": "The", "sampling_params": {"max_new_tokens": 1, "temperature": 0.0}}
     answer = await client.post("/generate", json=body)
-    if answer.status_code != httpx.codes.OK or not answer.json().get("meta_info", {}).get(
-        "completion_tokens"
-    ):
+    _raise_if_refused("/generate", answer)
+    try:
+        tokens = answer.json().get("meta_info", {}).get("completion_tokens")
+    except (ValueError, AttributeError):
+        tokens = None
+    if answer.status_code != httpx.codes.OK or not tokens:
         return "no completion came back"
     return ""
+
+
+def _raise_if_refused(path: str, answer: httpx.Response) -> None:
+    # Waiting will not change its mind: it wants a key.
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise StartError("refused_requests", f"{path} answers {answer.status_code}")

@@ -1,10 +1,11 @@
-"""The processes of one server, found through /proc and never by name.
+"""The processes of this machine as /proc shows them, and which carry a tag.
 
-A process belongs to a server when its environment carries the server's tag, or
-when it is in the session that the server was started in. Both are asked for:
-a program that rewrites its title (SGLang's schedulers do) may overwrite the
-memory that shows its environment, and a program that starts a session of its
-own keeps the tag.
+A process belongs to a server when its environment carries the server's tag,
+when it is in the session that the server was started in, or when its parent
+belongs to it. All three are asked for: a program that rewrites its title
+(SGLang's schedulers do) may overwrite the memory that shows its environment, a
+program that starts a session of its own keeps the tag, and one that does both is
+still the child of its parent. Never by name: other servers have the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,28 +33,107 @@ class ProcessRef:
     pid: int
     started: int
 
+    def alive(self) -> bool:
+        """Whether it runs. A zombie does not."""
+        entry = look_at(self.pid)
+        return entry is not None and entry.ref == self and not entry.zombie
+
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process is gone or its number was reused."""
-        if _started(self.pid) == self.started:
-            try:
-                os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
+        """Send a signal, unless the process is gone, or its number reused, or not ours to end."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            return  # gone
+        try:
+            # What the handle means cannot change between the look and the signal.
+            if self.alive():
+                signal.pidfd_send_signal(handle, number)
+        except (ProcessLookupError, PermissionError):
+            return
+        finally:
+            os.close(handle)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the process table.
+
+    Args:
+        ref: the process.
+        parent: number of its parent.
+        session: number of its session, which is that of the session's first process.
+        zombie: it ended, and nobody has asked for its exit status yet. It holds no
+            memory, no port and no GPU, but its number is not given to another.
+    """
+
+    ref: ProcessRef
+    parent: int
+    session: int
+    zombie: bool = False
+
+
+Table = Mapping[int, Entry]
+
+
+def look_at(pid: int) -> Entry | None:
+    """What /proc says of one process; None when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the name may hold spaces and brackets
+    return Entry(
+        ref=ProcessRef(pid, int(fields[19])),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        zombie=fields[0] in "ZX",
+    )
+
+
+def table() -> Table:
+    """Every process of this machine."""
+    return {pid: entry for pid in all_pids() if (entry := look_at(pid)) is not None}
+
+
+def all_pids() -> list[int]:
+    """Numbers of all processes that we may see."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def relatives(
+    processes: Table,
+    known: Collection[ProcessRef],
+    session: int | None,
+    has_tag: Callable[[int], bool],
+) -> set[ProcessRef]:
+    """The living processes of a server.
+
+    Args:
+        processes: the process table.
+        known: those that were seen to belong to it; the dead among them are left out.
+        session: the session that it was started in, if that is still its own.
+        has_tag: whether a process carries the tag.
+    """
+    living = {entry.ref: entry for entry in processes.values() if not entry.zombie}
+    members = {
+        ref
+        for ref, entry in living.items()
+        if ref in known or entry.session == session or has_tag(ref.pid)
+    }
+    while children := _children(living, members):
+        members |= children
+    return members
+
+
+def _children(living: Mapping[ProcessRef, Entry], members: set[ProcessRef]) -> set[ProcessRef]:
+    pids = {ref.pid for ref in members}
+    return {ref for ref, entry in living.items() if entry.parent in pids} - members
 
 
 def find(tag: str, session: int | None = None) -> list[ProcessRef]:
-    """Every living process that carries ``tag`` or is in ``session``, ourselves excepted.
-
-    Zombies are left out: they hold no memory, no port and no GPU.
-    """
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            pid = int(entry.name)
-            started = _started(pid)
-            if started is not None and (_session(pid) == session or _has_tag(pid, tag)):
-                found.append(ProcessRef(pid, started))
-    return found
+    """Every living process that carries ``tag`` or is in ``session``, ourselves excepted."""
+    found = relatives(table(), (), session, lambda pid: has_tag(pid, tag))
+    return sorted((ref for ref in found if ref.pid != os.getpid()), key=lambda ref: ref.pid)
 
 
 def end(tag: str, session: int | None, *, grace: float) -> int:
@@ -65,54 +146,39 @@ def end(tag: str, session: int | None, *, grace: float) -> int:
         TimeoutError: some survived even that for five seconds, as a process
             does that hangs inside the kernel.
     """
-    for process in find(tag, session):
-        process.signal(signal.SIGTERM)
-    if _gone(tag, session, within=grace):
-        return 0
-    killed: set[ProcessRef] = set()
-    deadline = time.monotonic() + 5
-    while left := find(tag, session):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {[p.pid for p in left]} do not end")
-        for process in left:
-            process.signal(signal.SIGKILL)
-        killed.update(left)
-        time.sleep(0.02)
-    return len(killed)
+    from sweeper.servers.ending import end_processes
+
+    killed, left = end_processes(lambda: find(tag, session), grace=grace)
+    if left:
+        raise TimeoutError(f"processes {[ref.pid for ref in left]} do not end")
+    return killed
 
 
-def _gone(tag: str, session: int | None, *, within: float) -> bool:
-    deadline = time.monotonic() + within
-    while find(tag, session):
-        if time.monotonic() > deadline:
+def has_tag(pid: int, tag: str) -> bool:
+    """Whether the environment of a process carries this tag."""
+    return f"{TAG}={tag}".encode() in environment(pid)
+
+
+def tag_of(pid: int) -> str | None:
+    """The tag that a process carries; None where there is none, or it cannot be read."""
+    start = f"{TAG}=".encode()
+    values = [word[len(start) :] for word in environment(pid) if word.startswith(start)]
+    return values[0].decode(errors="replace") if values else None
+
+
+def environment(pid: int) -> list[bytes]:
+    """``NAME=value`` of a process as it was started; empty where that cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended, or belongs to someone else
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, *, every: float = 0.02) -> bool:
+    """Whether ``condition`` came true within ``seconds``. It is asked at least once."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(every)
     return True
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on; None for no process or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name may hold spaces and brackets
-    return None if fields[0] in "ZX" else fields
-
-
-def _started(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[19]) if fields else None
-
-
-def _session(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[3]) if fields else -1
-
-
-def _has_tag(pid: int, tag: str) -> bool:
-    try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    return f"{TAG}={tag}".encode() in environ.split(b"\0")

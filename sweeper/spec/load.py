@@ -35,13 +35,16 @@ class LoadedSpace:
         raise_for([_relocate(p, self.document, self.device) for p in problems], self.document)
 
 
-def load_space(path: Path, *, device: str, model: str | None = None) -> LoadedSpace:
+def load_space(
+    path: Path, *, device: str, model: str | None = None, engine: str | None = None
+) -> LoadedSpace:
     """Read and check the search-space file at ``path``.
 
     Args:
         path: the file.
         device: ``cuda`` or ``cpu``; on ``cpu`` the section ``without_gpu`` applies.
         model: replaces the file's model, from the command line.
+        engine: replaces the kind of its engine, in the same way.
 
     Raises:
         InputError: every problem of the file, with lines. The file is checked
@@ -61,6 +64,8 @@ def load_space(path: Path, *, device: str, model: str | None = None) -> LoadedSp
         data = merged(document.data, one)
         if model is not None:
             data["model"] = model
+        if engine is not None:
+            data["engine"] = with_engine(data.get("engine"), engine)
         space, found_here = _validate(data)
         problems |= dict.fromkeys(_relocate(problem, document, one) for problem in found_here)
         if space is not None:
@@ -75,6 +80,13 @@ def merged(data: dict[str, Any], device: str) -> dict[str, Any]:
     if device != "cpu" or not isinstance(overrides, dict):
         return dict(data)
     return {**_merge(data, overrides), _OVERRIDES: overrides}
+
+
+def with_engine(section: Any, kind: str) -> Any:
+    """The section ``engine`` with another kind. What is no section stays, to be complained about."""
+    if section is None or isinstance(section, str):
+        return kind
+    return {**section, "kind": kind} if isinstance(section, dict) else section
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -23,12 +23,28 @@ class StartLimits(Strict):
         description="A server that does not answer a real completion by then is stopped and the trial fails. "
         "A 547 GB model was seen to load for 313 s; the default is far above that on purpose.",
     )
+    stall_after: Duration = Field(
+        default=300.0,
+        description="A start in which nothing moves for so long is hung: no line in the log, no processor time, "
+        "no reads or writes, no change of GPU memory. While anything moves it lives until give_up_after.",
+    )
+    retries: int = Field(
+        default=2,
+        ge=0,
+        le=10,
+        description="How often a trial is begun again when the machine is to blame and not the configuration, such as "
+        "for a port that another program took.",
+    )
 
 
 class Engine(Strict):
     """The server that is tuned, and what every trial of it shares."""
 
-    kind: Literal["sglang"] = Field(default="sglang", description="Which engine.")
+    kind: Literal["sglang", "emulated"] = Field(
+        default="sglang",
+        description='Which engine. "emulated" takes SGLang\'s flags and makes its numbers up, for rehearsals and '
+        "tests: nothing that it says holds for any machine. A bare name is short for kind.",
+    )
     python: str | None = Field(
         default=None,
         description="The interpreter that has the engine installed; by default the one that runs the sweeper.",
@@ -95,6 +111,11 @@ class Workload(Strict):
         description="A load level that takes longer has failed, and the trial with it.",
     )
 
+    stall_after: Duration = Field(
+        default=300.0,
+        description="When no token comes back for so long, of all requests in flight, the server is hung.",
+    )
+
     @field_validator("concurrency")
     @classmethod
     def _rising_from_one(cls, value: list[int]) -> list[int]:
@@ -140,6 +161,18 @@ class Constraint(Strict):
 
 def _by_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
+
+
+class Gpus(Strict):
+    """The GPUs of the machine."""
+
+    when_busy: Literal["refuse", "wait"] = Field(
+        default="refuse",
+        description="What to do when somebody else's process is on them: stop with its name, or wait for it to end.",
+    )
+    wait_for: Duration = Field(
+        default=600.0, description="How long to wait for them, before the sweep and before a trial."
+    )
 
 
 class Sampler(Strict):
@@ -228,6 +261,7 @@ class SpaceFile(Strict):
         '"embedded" (SmolLM2-135M, real weights) and "embedded-tiny" (random weights, for tests).',
     )
     engine: Engine = Field(default_factory=Engine, description="The server that is tuned.")
+    gpus: Gpus = Field(default_factory=Gpus, description="The GPUs of the machine.")
     space: SpaceSection = Field(description="What is searched.")
     workload: Workload = Field(
         default_factory=Workload, description="The load that candidates are measured under."
@@ -249,3 +283,8 @@ class SpaceFile(Strict):
         description="Fields that replace the ones above on a machine without a GPU, so that one file runs on the "
         "node and, as a rehearsal, on a laptop. Sections are merged field by field.",
     )
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value

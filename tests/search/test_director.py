@@ -12,8 +12,8 @@ from spaces import make_space
 from sweeper.records.events import Failure, TrialEnded
 from sweeper.records.log import EventLog, read_events
 from sweeper.records.sweep import Trial, replay
-from sweeper.search.director import Answer, Director, RungResult
-from sweeper.search.study import Proposal, SweepStudy
+from sweeper.search.director import Answer, Attempt, Director, RungResult
+from sweeper.search.study import SweepStudy
 
 Levels = dict[int, dict[str, float]]
 
@@ -24,6 +24,7 @@ class Sweep:
     def __init__(self, folder: Path, **fields: Any) -> None:
         self.now = 0.0
         self.stop = False
+        self.cleaned: list[int] = []
         space = make_space(**fields)
         self.log = folder / "trials.jsonl"
         self.director = Director(
@@ -31,6 +32,7 @@ class Sweep:
             SweepStudy(space, "cuda", folder / "optuna.journal"),
             EventLog(self.log),
             stop_requested=lambda: self.stop,
+            worker_died=self.cleaned.append,
             clock=lambda: self.now,
         )
 
@@ -45,7 +47,7 @@ def sweep(tmp_path: Path) -> Callable[..., Sweep]:
 
 def test_a_complete_trial(sweep: Callable[..., Sweep], levels: Levels) -> None:
     s = sweep()
-    assert isinstance(s.director.propose("a"), Proposal)
+    assert isinstance(s.director.propose("a"), Attempt)
     assert not s.director.rung("a", RungResult({1: levels[1]}))
     s.director.rung("a", RungResult(levels, done=True))
     s.director.end("a")
@@ -72,12 +74,14 @@ def test_the_baseline_runs_alone_and_then_as_many_as_allowed(
     assert s.director.propose("a") is Answer.WAIT
     s.director.rung("base", RungResult(levels, done=True))
     s.director.end("base")
-    assert isinstance(s.director.propose("a"), Proposal)
-    assert isinstance(s.director.propose("b"), Proposal)
+    assert isinstance(s.director.propose("a"), Attempt)
+    assert isinstance(s.director.propose("b"), Attempt)
     assert s.director.propose("c") is Answer.WAIT
     s.director.end("a")
-    assert isinstance(s.director.propose("c"), Proposal)
+    assert isinstance(s.director.propose("c"), Attempt)
     s.director.end("b")
+    assert s.director.propose("d") is Answer.WAIT  # the last one may have to be run again
+    s.director.end("c")
     assert s.director.propose("d") is Answer.FINISHED  # three beside the baseline
 
 
@@ -89,8 +93,69 @@ def test_a_failure_never_has_a_score(sweep: Callable[..., Sweep], levels: Levels
     assert (s.trial(0).state, s.trial(0).score) == ("failed", None)
 
 
-def test_a_dead_worker_is_the_machines_failure(sweep: Callable[..., Sweep], levels: Levels) -> None:
+def test_a_trial_whose_worker_died_is_run_again_once_its_server_is_gone(
+    sweep: Callable[..., Sweep], levels: Levels
+) -> None:
     s = sweep()
+    first = s.director.propose("a")
+    assert isinstance(first, Attempt)
+    s.director.rung("a", RungResult({1: levels[1]}))
+    s.director.end("a", "the worker died")
+    assert s.cleaned == [0]
+    assert s.trial(0).state == "running"
+    assert s.director.propose("b") == Attempt(first.proposal, 1)
+    s.director.rung("b", RungResult(levels, done=True))
+    s.director.end("b")
+    assert s.trial(0).state == "complete"
+    assert [failure.kind for failure in s.trial(0).retries] == ["worker_died"]
+
+
+def test_the_last_trial_is_run_again_too(sweep: Callable[..., Sweep], levels: Levels) -> None:
+    s = sweep(search={"trials": 1})
+    s.director.propose("base")
+    s.director.rung("base", RungResult(levels, done=True))
+    s.director.end("base")
+    s.director.propose("a")
+    assert s.director.propose("b") is Answer.WAIT
+    s.director.end("a", "the worker died")
+    assert isinstance(s.director.propose("b"), Attempt)
+
+
+def test_what_waits_to_be_run_again_is_interrupted_by_a_stop(sweep: Callable[..., Sweep]) -> None:
+    s = sweep()
+    s.director.propose("a")
+    s.director.end("a", "the worker died")
+    s.stop = True
+    assert s.director.propose("b") is Answer.FINISHED
+    s.director.end_all()
+    assert s.trial(0).state == "interrupted"
+
+
+def test_a_machine_that_spoils_everything_ends_the_sweep(
+    sweep: Callable[..., Sweep], levels: Levels
+) -> None:
+    s = sweep(search={"trials": 9}, space={"args": {"a": [1, 2, 3, 4, 5, 6]}})
+    full = Failure(kind="disk_full", what="w", blame="machine")
+    for key in "abc":
+        assert isinstance(s.director.propose(key), Attempt)
+        s.director.rung(key, RungResult(done=True, failure=full))
+        s.director.end(key)
+    assert s.director.propose("d") is Answer.FINISHED
+    assert "disk_full" in s.director.reason
+
+
+def test_configurations_that_fail_do_not_end_the_sweep(sweep: Callable[..., Sweep]) -> None:
+    s = sweep(search={"trials": 9}, space={"args": {"a": [1, 2, 3, 4, 5, 6]}})
+    bad = Failure(kind="oom_weights", what="w", blame="configuration")
+    for key in "abcd":
+        assert isinstance(s.director.propose(key), Attempt)
+        s.director.rung(key, RungResult(done=True, failure=bad))
+        s.director.end(key)
+    assert isinstance(s.director.propose("e"), Attempt)
+
+
+def test_a_dead_worker_is_the_machines_failure(sweep: Callable[..., Sweep], levels: Levels) -> None:
+    s = sweep(engine={"start": {"retries": 0}})
     s.director.propose("a")
     s.director.rung("a", RungResult({1: levels[1]}))
     s.director.end("a", "the worker died")
@@ -152,7 +217,7 @@ def test_a_stop_ends_the_sweep_and_the_open_trial_is_interrupted(
 def test_no_trial_starts_after_the_time_budget(sweep: Callable[..., Sweep], levels: Levels) -> None:
     s = sweep(search={"time_budget": "10s"})
     s.now = 9.0
-    assert isinstance(s.director.propose("a"), Proposal)
+    assert isinstance(s.director.propose("a"), Attempt)
     s.now = 11.0
     assert s.director.propose("b") is Answer.FINISHED
     assert "time budget" in s.director.reason
@@ -163,7 +228,7 @@ def test_a_small_space_ends_when_everything_was_tried(
 ) -> None:
     s = sweep(space={"args": {"a": [False, True]}}, search={"trials": 30})
     for key in "ab":
-        assert isinstance(s.director.propose(key), Proposal)
+        assert isinstance(s.director.propose(key), Attempt)
         s.director.rung(key, RungResult(levels, done=True))
         s.director.end(key)
     assert s.director.propose("c") is Answer.FINISHED

@@ -156,3 +156,27 @@ def test_arguments_that_optuna_does_not_take(tmp_path: Path, search: dict[str, A
     with pytest.raises(InputError) as caught:
         study(tmp_path, search=search)
     assert "It takes" in str(caught.value)
+
+
+def test_the_sampler_keeps_away_from_what_does_not_run(tmp_path: Path) -> None:
+    """Half of the space dies at the start. Told as failed, Optuna would learn nothing from it."""
+    space = make_space(
+        space={
+            "args": {
+                "a": ["dies", "runs"],
+                "x": {"int": {"low": 0, "high": 1000}},
+            }
+        },
+        search={"trials": 60},
+    )
+    study = SweepStudy(space, "cuda", None)
+    dead = []
+    for _ in range(60):
+        proposal = study.propose()
+        assert proposal is not None
+        if proposal.candidate.values["args.a"] == "dies":
+            study.avoid(proposal.number)
+            dead.append(proposal.number)
+        else:
+            study.complete(proposal.number, 100.0, {})
+    assert len([number for number in dead if number >= 30]) < 10

@@ -25,6 +25,9 @@ CPU_ARGS: Mapping[str, Any] = {
     "disable-overlap-schedule": True,
 }
 
+SGLANG = "sglang.launch_server"
+EMULATED = "sweeper.engines.emulated"
+
 TENSOR_PARALLEL = ("tensor-parallel-size", "tp-size")
 """The names of the flag that may be "auto" in a file."""
 
@@ -54,6 +57,7 @@ def launch(
     env: Mapping[str, str],
     inherited: Mapping[str, str],
     device: str,
+    module: str = SGLANG,
 ) -> Launch:
     """Build the start of one server.
 
@@ -66,6 +70,7 @@ def launch(
         env: variables that the space sets.
         inherited: the environment of the user's shell.
         device: ``cuda`` or ``cpu``.
+        module: what the interpreter runs; another one takes the same flags.
 
     Raises:
         ValueError: ``served_name`` holds a colon.
@@ -81,7 +86,7 @@ def launch(
         **(CPU_ARGS if device == "cpu" else {}),
         **args,
     }
-    words = [str(python), "-m", "sglang.launch_server"]
+    words = [str(python), "-m", module]
     for name, value in flags.items():
         words += flag(name, value)
     # SGLang's schedulers rename themselves with setproctitle, which writes over the

@@ -87,10 +87,12 @@ class InstalledParser:
     Args:
         versions: of sglang, torch, transformers, flashinfer, nccl and python, where known.
         flags: by name without dashes, aliases and ``no-`` forms included.
+        file: where the answer is kept.
     """
 
     versions: Mapping[str, str]
     flags: Mapping[str, Flag]
+    file: Path | None = None
 
 
 def installed_parser(python: Path) -> InstalledParser:
@@ -126,6 +128,7 @@ def _read(entry: Path) -> InstalledParser:
     return InstalledParser(
         versions={str(name): str(text) for name, text in manifest["made_with"].items()},
         flags=flags_of(options),
+        file=entry / _FILE,
     )
 
 

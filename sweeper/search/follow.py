@@ -1,0 +1,99 @@
+"""Follows the start of a server: its stages into the record, its movement for the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+
+from sweeper.engines.sglang.log_reader import LogReader
+from sweeper.engines.sglang.start_progress import StartProgress
+from sweeper.records import events as ev
+from sweeper.records.log import EventLog
+from sweeper.servers.activity import StallWatch, look
+from sweeper.servers.process import ServerProcess
+
+# What the server writes because we ask whether it is ready: no sign that it moves.
+_ANSWERS_US = re.compile(r'"(GET /(health|v1/models)|POST /generate) HTTP/')
+_TELL_EVERY = 2.0
+KEEP_WATCH = 2.0
+"""Seconds between two looks at what a server holds, and at its watcher."""
+
+
+class StartFollower:
+    """Looks at a starting server now and then."""
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        trial: int,
+        log: EventLog,
+        *,
+        stall_after: float,
+        gpu_memory: Callable[[], tuple[int, ...]] = tuple,
+    ) -> None:
+        self._server = server
+        self._trial = trial
+        self._log = log
+        self._gpu_memory = gpu_memory
+        # A short limit, as tests set it, needs more looks.
+        self._every = min(0.5, stall_after / 6)
+        self._reader = LogReader(server.log)
+        self._progress = StartProgress()
+        self._begin = time.monotonic()
+        self._lines = 0
+        self._still = 0.0
+        self._watch: StallWatch | None = None
+        self._told: tuple[str | None, float] = (None, 0.0)
+        self._told_at = 0.0
+        self._watched_at = 0.0
+
+    @property
+    def stage(self) -> str:
+        """The furthest stage so far."""
+        return self._progress.stage or "launched"
+
+    def still(self) -> float:
+        """For how many seconds nothing has moved, at the last look."""
+        return self._still
+
+    def stages(self) -> dict[str, float]:
+        """Seconds that each stage took."""
+        return self._progress.stages(time.monotonic() - self._begin)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(self._every)
+
+    def look(self) -> None:
+        """Read what is new in the log, and see what moved."""
+        now = time.monotonic()
+        for line in self._reader.read():
+            self._progress.feed(line, now - self._begin)
+            self._lines += not _ANSWERS_US.search(line.text)
+        self._tell(now)
+        if now - self._watched_at > KEEP_WATCH:
+            self._server.keep_watch()
+            self._watched_at = now
+        activity = look(self._server.processes(), self._lines, self._gpu_memory())
+        if self._watch is None:
+            self._watch = StallWatch(now, activity)
+        self._still = self._watch.still(now, activity)
+
+    def _tell(self, now: float) -> None:
+        stage, progress = self._progress.stage, self._progress.progress
+        if stage is not None and stage != self._told[0]:
+            self._log.append(ev.StageReached(trial=self._trial, stage=stage))
+            self._told, self._told_at = (stage, 0.0), now
+        if stage is None or progress is None or progress.done == self._told[1]:
+            return
+        if now - self._told_at >= _TELL_EVERY or progress.done >= progress.total:
+            self._log.append(
+                ev.StartProgress(
+                    trial=self._trial, stage=stage, done=progress.done, total=progress.total
+                )
+            )
+            self._told, self._told_at = (stage, progress.done), now
