@@ -83,13 +83,20 @@ class StageReached(Event):
 
 
 class StartProgress(Event):
-    """How far the stage has come that the start is in. Not every step of it is told."""
+    """How far the stage has come that the start is in. Not every step of it is told.
+
+    ``share`` is the part of the stage's time that is over, absent where the steps do not
+    tell it (the first of the graphs takes most of the time); ``draft`` says that it is the
+    draft model's pass.
+    """
 
     event: Literal["start_progress"] = "start_progress"
     trial: int
     stage: str
     done: int
     total: int
+    share: float | None = None
+    draft: bool = False
 
 
 class ServerReady(Event):

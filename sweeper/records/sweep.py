@@ -21,7 +21,7 @@ class Trial:
     started: datetime
     stage: str = "waiting"
     stage_since: datetime | None = None
-    progress: tuple[int, int] | None = None
+    progress: ev.StartProgress | None = None
     launched: ev.ServerLaunched | None = None
     start_seconds: float | None = None
     start_stages: dict[str, float] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def _apply_to_trial(trial: Trial, event: ev.AnyEvent) -> None:
         case ev.StageReached():
             trial.stage, trial.stage_since, trial.progress = event.stage, event.time, None
         case ev.StartProgress():
-            trial.progress = (event.done, event.total)
+            trial.progress = event
         case ev.ServerReady():
             trial.start_seconds, trial.start_stages = event.start_seconds, event.stages
         case ev.TrialRetried():

@@ -38,7 +38,8 @@ def _text(sweep: Sweep, event: ev.AnyEvent) -> str | None:
         case ev.StageReached():
             text = event.stage
         case ev.StartProgress():
-            text = f"{event.stage}, {event.done} of {event.total}"
+            draft = " of the draft model" if event.draft else ""
+            text = f"{event.stage}{draft}, {event.done} of {event.total}"
         case ev.TrialRetried():
             text = f"{event.failure.kind}: {event.failure.what}; started again ({event.attempt})"
         case ev.ServerReady():

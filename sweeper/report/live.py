@@ -109,7 +109,7 @@ def _row(sweep: Sweep, trial: Trial, now: datetime) -> _Row:
 def _doing(sweep: Sweep, trial: Trial) -> str:
     """The stage of the start; after it, the level that is being measured."""
     if trial.start_seconds is None:
-        done = f" {trial.progress[0]}/{trial.progress[1]}" if trial.progress else ""
+        done = f" {trial.progress.done}/{trial.progress.total}" if trial.progress else ""
         return f"{words.plain(trial.stage)}{done}"
     planned = sweep.started.levels if sweep.started else []
     missing = next((level for level in planned if level not in trial.levels), None)

@@ -54,6 +54,6 @@ def start_time_left(sweep: Sweep, trial: Trial, now: datetime) -> float | None:
     if trial.launched is None or trial.start_seconds is not None or trial.stage_since is None:
         return None
     earlier = [t.start_stages for t in sweep.trials.values() if t.start_stages and t is not trial]
-    done = trial.progress[0] / trial.progress[1] if trial.progress and trial.progress[1] else None
+    done = trial.progress.share if trial.progress else None
     in_stage = max(0.0, (now - trial.stage_since).total_seconds())
     return start_left(earlier, trial.stage, in_stage, done)

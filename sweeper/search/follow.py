@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from sweeper.engines.sglang.log_reader import LogReader
-from sweeper.engines.sglang.start_progress import StartProgress
+from sweeper.engines.sglang.start_progress import Progress, StartProgress
 from sweeper.records import events as ev
 from sweeper.records.log import EventLog
 from sweeper.servers.activity import StallWatch, look
@@ -45,14 +45,15 @@ class StartFollower:
         self._lines = 0
         self._still = 0.0
         self._watch: StallWatch | None = None
-        self._told: tuple[str | None, float] = (None, 0.0)
+        self._told_stage = ""
+        self._told: Progress | None = None
         self._told_at = 0.0
         self._watched_at = 0.0
 
     @property
     def stage(self) -> str:
         """The furthest stage so far."""
-        return self._progress.stage or "launched"
+        return self._progress.stage
 
     def still(self) -> float:
         """For how many seconds nothing has moved, at the last look."""
@@ -74,6 +75,10 @@ class StartFollower:
         for line in self._reader.read():
             self._progress.feed(line, now - self._begin)
             self._lines += not _ANSWERS_US.search(line.text)
+        # A bar ends its line when it goes on, so its latest state has no end yet.
+        for line in self._reader.unfinished():
+            if line.progress:
+                self._progress.feed(line, now - self._begin)
         self._tell(now)
         if now - self._watched_at > KEEP_WATCH:
             self._server.keep_watch()
@@ -85,15 +90,20 @@ class StartFollower:
 
     def _tell(self, now: float) -> None:
         stage, progress = self._progress.stage, self._progress.progress
-        if stage is not None and stage != self._told[0]:
+        if stage != self._told_stage:
             self._log.append(ev.StageReached(trial=self._trial, stage=stage))
-            self._told, self._told_at = (stage, 0.0), now
-        if stage is None or progress is None or progress.done == self._told[1]:
+            self._told_stage, self._told, self._told_at = stage, None, now
+        if progress is None or progress == self._told:
             return
         if now - self._told_at >= _TELL_EVERY or progress.done >= progress.total:
             self._log.append(
                 ev.StartProgress(
-                    trial=self._trial, stage=stage, done=progress.done, total=progress.total
+                    trial=self._trial,
+                    stage=stage,
+                    done=progress.done,
+                    total=progress.total,
+                    share=self._progress.done,
+                    draft=self._progress.draft,
                 )
             )
-            self._told, self._told_at = (stage, progress.done), now
+            self._told, self._told_at = progress, now

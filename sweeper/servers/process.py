@@ -18,6 +18,8 @@ from sweeper.servers.ending import GRACE, Stopped, end_processes, remove_files, 
 from sweeper.servers.family import Family
 from sweeper.servers.ports import PortBlock, port_is_free
 
+NOTE_EVERY = 10.0
+"""Seconds between two looks at shared memory; reading a map holds up its process a little."""
 PORT_LIMIT = 5.0
 """Seconds to wait for the ports of a server that is gone."""
 MEMORY_LIMIT = 10.0
@@ -46,6 +48,7 @@ class ServerProcess:
     _memory_before: tuple[int, ...] = ()
     _shared_before: frozenset[shared_memory.Identity] = frozenset()
     _shared: set[str] = field(default_factory=set)
+    _noted_at: float | None = None
     _stopped: Stopped | None = None
 
     @property
@@ -67,12 +70,16 @@ class ServerProcess:
         """See its processes and shared memory, write them down, and have it watched.
 
         What is written down is what the watcher, or a later ``sweeper doctor``,
-        knows beside the tag. Costs some milliseconds a process.
+        knows beside the tag. May be called often: the look itself, which costs some
+        milliseconds a process, is taken every :data:`NOTE_EVERY` seconds.
         """
         if self._stopped is not None:
             return
-        self.note_shared_memory()
         self.ensure_watcher()
+        now = time.monotonic()
+        if self._noted_at is None or now - self._noted_at >= NOTE_EVERY:
+            self._noted_at = now
+            self.note_shared_memory()
 
     def note_shared_memory(self) -> set[str]:
         """Look which shared memory its processes use, and write down all that was seen."""

@@ -32,8 +32,12 @@ PREFIX = "sweeper-"
 # a temporary folder ("pymp-xxxxxxxx/listener-xxxxxxxx") and "/tmp/" need 40.
 _LONGEST = 107 - 40
 _SHORT = Path("/tmp")  # noqa: S108 - our folder there keeps others out, and is checked
-# Where PyTorch keeps compiled kernels (torch/_inductor/runtime/cache_dir_utils.py).
-_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+# Where PyTorch (torch/_inductor/runtime/cache_dir_utils.py) and CUTLASS
+# (cutlass/base_dsl/cache_helpers.py) keep compiled kernels below the temporary folder.
+_COMPILED = {
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor_{user}",
+    "CUTE_DSL_CACHE_DIR": "{user}/cutlass_python_cache",
+}
 _SERVER, _SEEN, _TEMP = "server.json", "seen.json", "tmp"
 
 
@@ -101,22 +105,23 @@ def create(tag: str, base: Path | None = None) -> Path:
 def environment(path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """What a server gets to keep its temporary files in its scratch folder.
 
-    PyTorch keeps compiled kernels below the temporary folder; they must be found
-    again by the next server, so they stay where they would be without us.
+    Compiled kernels that are kept below the temporary folder must be found again by
+    the next server, so they stay where they would be without us.
 
     Args:
         path: the scratch folder.
         env: that the server would have without it.
     """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = f"uid_{os.getuid()}"
+    user = re.sub(r'[\\/:*?"<>|]', "_", user)
+    base = Path(env.get("TMPDIR") or tempfile.gettempdir())
     added = {"TMPDIR": str(path / _TEMP)}
-    if _COMPILED not in env:
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError, ImportError):
-            user = f"uid_{os.getuid()}"
-        user = re.sub(r'[\\/:*?"<>|]', "_", user)
-        base = Path(env.get("TMPDIR") or tempfile.gettempdir())
-        added[_COMPILED] = str(base / f"torchinductor_{user}")
+    for name, place in _COMPILED.items():
+        if name not in env:
+            added[name] = str(base / place.format(user=user))
     return added
 
 

@@ -85,7 +85,8 @@ def test_the_variables(tag: str, tmp_path: Path) -> None:
     added = scratch.environment(tmp_path, {"TMPDIR": "/big"})
     assert added["TMPDIR"] == str(tmp_path / "tmp")
     assert added["TORCHINDUCTOR_CACHE_DIR"].startswith("/big/torchinductor_")
-    own = {"TORCHINDUCTOR_CACHE_DIR": "/mine"}
+    assert added["CUTE_DSL_CACHE_DIR"].startswith("/big/")
+    own = {"TORCHINDUCTOR_CACHE_DIR": "/mine", "CUTE_DSL_CACHE_DIR": "/mine"}
     assert scratch.environment(tmp_path, own) == {"TMPDIR": str(tmp_path / "tmp")}
 
 

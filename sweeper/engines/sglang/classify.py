@@ -161,17 +161,21 @@ def _hits(evidence: Evidence, table: FailureTable, log: Log) -> Iterator[_Hit]:
             # A record of the kernel that is a cause in itself needs no words in the log.
             block = -1 if sign.level == "cause" else len(log.lines)
             yield _Hit(failure, sign, number, block, None, evidence.stage)
-    for index in log.suspicious:
-        # What was printed before it served well did no harm.
-        if index <= begin:
-            continue
+    matching: dict[tuple[bool, str], list[int]] = {}
+    # What was printed before it served well did no harm.
+    for index in log.alarming(after=begin):
+        line, message = log.lines[index], log.message(index)
+        if message not in matching:
+            # The same words come again and again, with another time in front.
+            matching[message] = [
+                n for n, (_, s) in enumerate(signs) if s.line and s.line.search(line)
+            ]
         block = log.block(index)
         stage = "serving" if evidence.stage == "serving" else log.stage(block) or evidence.stage
-        for number, (failure, sign) in enumerate(signs):
+        for number in matching[message]:
+            failure, sign = signs[number]
             if (
-                sign.line
-                and sign.line.search(log.lines[index])
-                and _fits(sign, evidence, stage)
+                _fits(sign, evidence, stage)
                 and not (sign.before_the_end and index > log.end)
                 and not (sign.within and not sign.within.search(log.text(index)))
                 and not (sign.unless and sign.unless.search(log.text(index)))
@@ -194,9 +198,7 @@ def _best(hits: Iterable[_Hit]) -> _Hit | None:
         other = blocks.get(hit.block)
         if other is None or hit.specificity < other.specificity:
             blocks[hit.block] = hit
-    return min(
-        blocks.values(), key=lambda hit: (_LEVELS[hit.sign.level], hit.block), default=None
-    )
+    return min(blocks.values(), key=lambda hit: (_LEVELS[hit.sign.level], hit.block), default=None)
 
 
 def _without_words(evidence: Evidence, classes: Iterable[str]) -> str:

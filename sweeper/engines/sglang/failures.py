@@ -86,12 +86,14 @@ class FailureTable(_Strict):
     """The whole file.
 
     Args:
+        words: in small letters; a line without any of them means nothing.
         harmless: lines in which words of a failure mean nothing.
         ending: from such a line on, SGLang ends its own processes.
         places: in which stage a rank is, by what it prints on entering it.
         failure: the classes, the more specific ones first.
     """
 
+    words: tuple[_Text, ...]
     harmless: tuple[re.Pattern[str], ...]
     ending: re.Pattern[str]
     places: dict[str, re.Pattern[str]]

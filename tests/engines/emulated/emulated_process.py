@@ -12,12 +12,18 @@ from pathlib import Path
 
 import psutil
 
+from sweeper.engines.sglang.log_reader import lines_of
 from sweeper.servers import tagged
 from sweeper.servers.ports import free_ports
 from sweeper.servers.process import ServerProcess, launch
 
 QUICK = {"EMULATED_START_SPEED": "300", "EMULATED_PROFILE": "flat"}
 READY = "The server is fired up and ready to roll!"
+
+
+def stage_of(text: str) -> str | None:
+    """The stage that a line of a log tells of."""
+    return next((line.stage for line in lines_of(text.encode()) if line.stage), None)
 
 
 @dataclass

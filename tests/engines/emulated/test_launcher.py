@@ -11,10 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from emulated_process import READY, Emulated, Outcome, last_words, moves, start, wait_until
+from emulated_process import (
+    READY,
+    Emulated,
+    Outcome,
+    last_words,
+    moves,
+    stage_of,
+    start,
+    wait_until,
+)
 
 from sweeper.engines.emulated.faults import Fault, catalog
-from sweeper.engines.sglang.stages import stage_of
 
 ENDING = [
     fault

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from emulated_process import READY, Emulated, wait_until
+from emulated_process import READY, Emulated, stage_of, wait_until
 
-from sweeper.engines.sglang.stages import STAGES, stage_of
+from sweeper.engines.sglang.log_patterns import log_patterns
 
 
 def test_the_log_of_a_start_passes_the_stages_in_their_order(
@@ -23,7 +23,7 @@ def test_the_log_of_a_start_passes_the_stages_in_their_order(
     assert time.monotonic() - begin < 5  # six and a half minutes at speed 300
     lines = re.split(r"[\r\n]", one.text)
     told = [stage for stage in map(stage_of, lines) if stage]
-    order = [name for name, _ in STAGES]
+    order = list(log_patterns().names)
     seen = list(dict.fromkeys(told))
     assert seen == order
     ends = [line for line in lines if "Load weight end." in line]

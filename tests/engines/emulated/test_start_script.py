@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulated_process import stage_of
 
 from sweeper.engines.emulated.log import reworded
 from sweeper.engines.emulated.start_script import (
@@ -16,7 +17,6 @@ from sweeper.engines.emulated.start_script import (
     rank_tags,
     script,
 )
-from sweeper.engines.sglang.stages import stage_of
 
 RECORDINGS = Path(__file__).parents[1] / "sglang" / "recordings"
 
