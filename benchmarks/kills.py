@@ -218,9 +218,7 @@ def main() -> int:
     print(f"engine: {options.engine}, seed {options.seed}")
     print(f"{'killed':9} {'kills':>5} {'left':>5} {'lost':>5} {'bad end':>7} {'slowest, s':>10}")
     for target, t in tallies.items():
-        print(
-            f"{target:9} {t.kills:5} {t.left:5} {t.lost:5} {t.not_ended:7} {t.slowest:10.1f}"
-        )
+        print(f"{target:9} {t.kills:5} {t.left:5} {t.lost:5} {t.not_ended:7} {t.slowest:10.1f}")
     for t in tallies.values():
         for note in t.notes:
             print(note)

@@ -153,6 +153,32 @@ def check(
     )
 
 
+@app.command()
+def doctor(
+    clean: Annotated[
+        bool, typer.Option("--clean", help="End and remove what earlier sweeps left.")
+    ] = False,
+    python: Annotated[
+        Path | None, typer.Option(help="The interpreter that should have SGLang.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where sweeps are kept.")] = Path("results"),
+) -> None:
+    """Show who is on the GPUs, what a sweep needs, and what earlier sweeps left.
+
+    Only processes and files that carry the sweeper's own tag are ever ended or removed.
+    """
+    from sweeper import doctor as doctors
+
+    found = doctors.examine(python=python, results=results)
+    if clean:
+        for line in doctors.clean(found) or ["nothing is left of earlier sweeps"]:
+            typer.echo(line)
+        found = doctors.examine(python=python, results=results)
+    typer.echo(doctors.text(found))
+    if found.leftovers:
+        raise typer.Exit(1)
+
+
 def _duration(text: str | None, where: str) -> float | None:
     from sweeper.errors import InputError
     from sweeper.spec.values import parse_duration

@@ -12,8 +12,8 @@ import pynvml
 from sweeper.machine.identity import Identity, identity_of
 
 IDLE_BYTES = 1 << 30
-"""Bytes in use on a GPU that need no explanation: the driver keeps some for itself
-(0.6 GB on a GPU of 140 GB)."""
+"""Bytes in use on a GPU that need no explanation. Where the driver does not tell apart what
+it reserves, that is in it: 0.6 GiB on an H200."""
 
 _GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
 

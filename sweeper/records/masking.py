@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MASK = "***"
@@ -16,6 +16,9 @@ _SECRET = re.compile(
 _HARMLESS = re.compile(
     r"(?i)(tokens|tokenizer|token[-_](?:usage|capacity|step|num|interval|budget|weight))"
 )
+
+# A shorter value would be found inside other words.
+_LEAST = 6
 
 # user:password@ in an address, whatever the name of the variable is.
 _IN_ADDRESS = re.compile(r"(\w://[^\s/:@]*:)[^\s/@]+@")
@@ -45,6 +48,23 @@ def mask_value(value: Any) -> Any:
     if isinstance(value, str):
         return _IN_ADDRESS.sub(rf"\1{MASK}@", value)
     return value
+
+
+def secret_values(*mappings: Mapping[str, str]) -> frozenset[str]:
+    """The values of names that look secret, long enough to be told from ordinary words."""
+    return frozenset(
+        value
+        for mapping in mappings
+        for name, value in mapping.items()
+        if looks_secret(name) and len(value) >= _LEAST
+    )
+
+
+def mask_text(text: str, secrets: Iterable[str]) -> str:
+    """Free text, such as a line of a log, without these values and without passwords in addresses."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return str(mask_value(text))
 
 
 def mask_command(command: Sequence[str]) -> list[str]:

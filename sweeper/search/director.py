@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from sweeper.engines.sglang.failures import failures
 from sweeper.records.events import Failure, TrialEnded, TrialRetried, TrialStarted
 from sweeper.records.log import EventLog
 from sweeper.records.masking import mask_mapping
@@ -216,7 +217,8 @@ class Director:
         if last.interrupted or (error and self._stop_requested()):
             return TrialEnded(state="interrupted", **known)
         if error:
-            failure = Failure(kind="worker_died", what=error, blame="machine")
+            died = failures()["worker_died"]
+            failure = Failure(kind=died.kind, what=error, blame=died.blame, advice=died.advice)
             return TrialEnded(state="failed", failure=failure, **known)
         if running.pruned:
             return TrialEnded(state="pruned", score=found, **known)

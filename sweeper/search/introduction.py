@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sweeper.doctor.leftovers import find_servers
 from sweeper.report.words import EMULATED
 from sweeper.search.prepare import Prepared
 from sweeper.search.ray_run import Dashboard
@@ -41,6 +42,18 @@ def introduction(prepared: Prepared) -> list[str]:
         f"search: the baseline and up to {search.trials} candidates, {search.sampler.name} sampler, "
         f"{search.pruner.name} pruner, seed {search.seed}",
         f"results: {plan.folder.path}",
+        *_left_over(),
+    ]
+
+
+def _left_over() -> list[str]:
+    left = [server for server in find_servers() if not server.running]
+    if not left:
+        return []
+    processes = sum(len(server.processes) for server in left)
+    return [
+        f"{len(left)} servers of earlier sweeps left {processes} processes and their files: "
+        "python -m sweeper doctor --clean"
     ]
 
 

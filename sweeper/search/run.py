@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from sweeper.search.overdue import overdue
 from sweeper.search.prepare import Prepared
 from sweeper.search.ray_run import fit, ray_cluster
 from sweeper.search.study import SweepStudy
-from sweeper.servers import tagged
+from sweeper.servers.ending import end_left_behind
 
 INTERRUPTED = "interrupted"
 # What stops the sweep. SIGHUP is a closed terminal: servers must not stay behind it either.
@@ -148,19 +147,14 @@ def _end_leftovers(folder: SweepFolder, log: EventLog, only: int | None = None) 
     """
     for trial in replay(read_events(folder.log)).trials.values():
         if trial.launched and trial.stop_seconds is None and only in (None, trial.number):
-            begin = time.monotonic()
-            killed, problems = 0, []
-            try:
-                killed = tagged.end(trial.launched.tag, trial.launched.pid, grace=1.0)
-            except TimeoutError as error:
-                problems.append(str(error))
+            stopped = end_left_behind(trial.launched.tag)
             log.append(
                 ServerStopped(
                     trial=trial.number,
-                    stop_seconds=time.monotonic() - begin,
+                    stop_seconds=stopped.seconds,
                     exit_status=None,
-                    leftovers=killed,
-                    problems=problems,
+                    leftovers=stopped.killed,
+                    problems=list(stopped.problems),
                 )
             )
 

@@ -14,8 +14,10 @@ from sweeper.engines.sglang.classify import Evidence, classify, read_lines
 from sweeper.engines.sglang.ranks import ranks
 from sweeper.engines.sglang.read_back import read_back
 from sweeper.load.client import Progress
+from sweeper.machine.kernel_events import KernelMoment, kernel_events_since
 from sweeper.records.events import Failure, ReadBack, ServerReady
 from sweeper.records.log import EventLog
+from sweeper.records.masking import mask_text
 from sweeper.search.follow import KEEP_WATCH, StartFollower
 from sweeper.search.load_watch import Glimpse, LoadWatch
 from sweeper.servers import tagged
@@ -52,6 +54,8 @@ class RunningServer:
         env_names: the variables that the space and the engine section set.
         limits: of its start.
         answer_stall: seconds without a token under load after which it is hung.
+        launched_at: where the kernel's records stood then.
+        secrets: values that must not reach a record.
     """
 
     process: ServerProcess
@@ -61,6 +65,8 @@ class RunningServer:
     env_names: frozenset[str]
     limits: StartLimits
     answer_stall: float
+    launched_at: KernelMoment
+    secrets: frozenset[str] = frozenset()
     stage: str = "launched"
     _ranks: frozenset[tagged.ProcessRef] = field(default_factory=frozenset)
 
@@ -156,20 +162,20 @@ class RunningServer:
                 lines=read_lines(self.process.log),
                 exit_status=status,
                 stage=self.stage,
-                kernel=(),
+                kernel=kernel_events_since(self.launched_at).records,
                 schedulers_alive=not self._ranks_gone() if self._ranks else None,
             )
         )
         return ServerFailedError(
             Failure(
                 kind=found.kind,
-                what=found.what,
+                what=mask_text(found.what, self.secrets),
                 blame=found.blame,
-                stage=self.stage,
-                evidence=list(found.evidence),
+                stage=found.stage,
+                evidence=[mask_text(line, self.secrets) for line in found.evidence],
                 advice=found.advice,
                 retries=found.retry,
-                tail=self.process.tail(_TAIL),
+                tail=[mask_text(line, self.secrets) for line in self.process.tail(_TAIL)],
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 import zlib
@@ -9,13 +10,14 @@ from collections.abc import Callable, Mapping
 
 from sweeper.engines.sglang.launch import EMULATED, launch, without_ray
 from sweeper.machine.gpu_processes import memory_used
+from sweeper.machine.kernel_events import kernel_moment
 from sweeper.records.events import ServerLaunched
 from sweeper.records.log import EventLog
-from sweeper.records.masking import mask_command, mask_mapping
+from sweeper.records.masking import mask_command, mask_mapping, secret_values
 from sweeper.search.plan import Plan
 from sweeper.search.server import RunningServer
 from sweeper.servers import process
-from sweeper.servers.ports import HOST, reserve
+from sweeper.servers.ports import DP_ATTENTION, HOST, reserve
 from sweeper.spec.candidate import Candidate
 
 
@@ -40,10 +42,12 @@ def start_server(
 
     Raises:
         OSError: the program cannot be run, or no log can be written.
+        MachineError: no ports are free.
     """
     folder = plan.folder.trial(trial)
     folder.mkdir(parents=True, exist_ok=True)
-    ports = reserve(2)
+    args = {**plan.engine_args, **candidate.args()}
+    ports = reserve(2, derived=DP_ATTENTION if args.get("enable-dp-attention") else ())
     name = f"sweeper-{trial:04d}-{uuid.uuid4().hex[:8]}"
     fixed = {k: str(v) for k, v in plan.space.engine.env.items()}
     own = dict(plan.own_env)
@@ -58,13 +62,14 @@ def start_server(
         model=plan.model.path,
         port=ports.ports[0],
         served_name=name,
-        args={**plan.engine_args, "nccl-port": ports.ports[1], **candidate.args()},
+        args={"nccl-port": ports.ports[1], **args},
         env=env,
         inherited=without_ray(worker_env, plan.shell),
         device=plan.device,
         module=plan.module,
     )
     log_file = folder / (f"server-{attempt}.log" if attempt else "server.log")
+    moment = kernel_moment()
     server = process.launch(
         what.command,
         what.env,
@@ -94,6 +99,8 @@ def start_server(
         frozenset(env),
         plan.space.engine.start,
         plan.space.workload.stall_after,
+        moment,
+        secret_values(what.env),
     )
 
 
@@ -101,4 +108,4 @@ def memory_on(plan: Plan, gpus: list[str]) -> Callable[[], tuple[int, ...]]:
     """What tells the bytes in use on the trial's GPUs; nothing without a real one."""
     if plan.device != "cuda" or plan.module == EMULATED or not gpus:
         return tuple
-    return lambda: memory_used(gpus)
+    return functools.partial(memory_used, gpus)

@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from sweeper.engines.sglang.failures import failures
 from sweeper.errors import MachineError
 from sweeper.load.client import LevelRun, Progress, run_level
 from sweeper.load.corpus import Prompt, paragraphs, prompts
@@ -39,6 +40,10 @@ _POLL = 0.2
 
 class InterruptedTrialError(Exception):
     """Somebody asked for the sweep to stop."""
+
+
+class NotStoppedError(Exception):
+    """A server is not gone; the message says what is left of it."""
 
 
 class TrialRun:
@@ -74,10 +79,10 @@ class TrialRun:
                 return result
             try:
                 self.close()
-            except TimeoutError as error:
+            except NotStoppedError as error:
                 # Its GPUs are not free, so whatever runs next would be measured wrongly.
                 what = f"the server could not be stopped: {error}"
-                failure = Failure(kind="not_stopped", what=what, blame="machine")
+                failure = _known("not_stopped", what)
                 return RungResult(self._levels, done=True, failure=failure)
             if result.failure is None or not self._try_again(result.failure):
                 return self._final(result)
@@ -86,7 +91,7 @@ class TrialRun:
         """Stop the server, if there is one. Safe to call again.
 
         Raises:
-            TimeoutError: processes that even KILL does not end.
+            NotStoppedError: its processes or its GPU memory are still there.
         """
         if self._server is None:
             return
@@ -103,6 +108,9 @@ class TrialRun:
                 problems=list(stopped.problems),
             )
         )
+        # Ports are not looked at: the next server gets others.
+        if stopped.left or stopped.gpu_memory_back is False:
+            raise NotStoppedError("; ".join(stopped.problems))
 
     def _try_again(self, failure: Failure) -> bool:
         """Whether another start makes sense; it is counted and recorded."""
@@ -145,7 +153,7 @@ class TrialRun:
             # A fault of ours must cost one trial, not the night.
             tail = traceback.format_exc().splitlines()[-12:]
             what = f"the sweeper itself failed: {type(error).__name__}: {error}"
-            failure = Failure(kind="sweeper_error", what=what, blame="machine", tail=tail)
+            failure = _known("sweeper_error", what, tail)
             return RungResult(self._levels, done=True, failure=failure)
         return RungResult(self._levels, done=len(self._levels) == len(levels))
 
@@ -161,10 +169,8 @@ class TrialRun:
                     gpus=self._gpus,
                     attempt=self._attempt + len(self._failures),
                 )
-            except OSError as error:
-                raise ServerFailedError(
-                    Failure(kind="launch_failed", what=str(error), blame="machine")
-                ) from None
+            except (OSError, MachineError) as error:
+                raise ServerFailedError(_known("launch_failed", str(error))) from None
             await self._server.until_ready(self._log)
             self._texts = await self._asked(
                 tokenize(self._server.url, self._server.served_name, paragraphs())
@@ -181,10 +187,7 @@ class TrialRun:
                 wait_until_free, lambda: users_of(self._gpus), policy, stop=stop
             )
         except MachineError as error:
-            failure = Failure(
-                kind="gpus_busy", what=error.what, blame="machine", advice=error.advice or ""
-            )
-            raise ServerFailedError(failure) from None
+            raise ServerFailedError(_known("gpus_busy", error.what)) from None
 
     async def _measure(self, level: int) -> Mapping[str, float]:
         assert self._server is not None
@@ -259,3 +262,16 @@ class TrialRun:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         return task.result()
+
+
+def _known(kind: str, what: str, tail: Sequence[str] = ()) -> Failure:
+    """A failure that needs no log to be classified."""
+    known = failures()[kind]
+    return Failure(
+        kind=kind,
+        what=what,
+        blame=known.blame,
+        advice=known.advice,
+        retries=known.retry,
+        tail=list(tail),
+    )

@@ -38,6 +38,8 @@ _COMPILED = {
     "TORCHINDUCTOR_CACHE_DIR": "torchinductor_{user}",
     "CUTE_DSL_CACHE_DIR": "{user}/cutlass_python_cache",
 }
+# Two may remove a folder at the same time, each of whom then misses what the other took.
+_TRIES = 5
 _SERVER, _SEEN, _TEMP = "server.json", "seen.json", "tmp"
 
 
@@ -171,13 +173,17 @@ def all_paths(*bases: Path) -> list[Path]:
 
 def remove(path: Path) -> tuple[list[str], list[str]]:
     """Remove a scratch folder; what was removed and what went wrong."""
-    if not is_ours(path):
-        return [], []
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        return [], [f"{path} cannot be removed: {error.strerror}"]
-    return [str(path)], []
+    problem = ""
+    for _ in range(_TRIES):
+        if not is_ours(path):
+            return [], []  # somebody else removed it, as the watcher does
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            problem = f"{path} cannot be removed: {error.strerror}"
+            continue
+        return [str(path)], []
+    return [], [problem]
 
 
 def is_ours(path: Path) -> bool:

@@ -42,16 +42,23 @@ class ProcessRef:
         """Send a signal, unless the process is gone, or its number reused, or not ours to end."""
         try:
             handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
         except OSError:
-            return  # gone
+            handle = None  # a kernel without such handles, as gVisor
         try:
             # What the handle means cannot change between the look and the signal.
-            if self.alive():
+            if not self.alive():
+                return
+            if handle is not None:
                 signal.pidfd_send_signal(handle, number)
+            else:
+                os.kill(self.pid, number)
         except (ProcessLookupError, PermissionError):
             return
         finally:
-            os.close(handle)
+            if handle is not None:
+                os.close(handle)
 
 
 @dataclass(frozen=True)

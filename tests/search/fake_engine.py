@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -82,6 +83,16 @@ if "sglang.launch_server" not in sys.argv:
     # Whoever asks for anything else gets the real interpreter.
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 print(f"server_args={sys.argv[1:]}", flush=True)
+if FAULT == "port-taken-once":
+    seen = Path(os.environ["FAKE_MARK"])
+    if not seen.exists():
+        seen.touch()
+        print(
+            "ERROR:    [Errno 98] error while attempting to bind on address "
+            "('127.0.0.1', 1): address already in use",
+            flush=True,
+        )
+        sys.exit(3)
 if FAULT == "exits":
     print("ValueError: this combination is not supported", flush=True)
     sys.exit(1)

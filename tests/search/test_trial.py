@@ -13,7 +13,7 @@ import pytest
 from spaces import fake_python, make_space
 
 from sweeper.models.resolver import ResolvedModel
-from sweeper.records.events import Failure
+from sweeper.records.events import Failure, ServerLaunched
 from sweeper.records.folder import SweepFolder
 from sweeper.records.log import read_events
 from sweeper.records.sweep import Sweep, replay
@@ -37,14 +37,22 @@ def make(folder: SweepFolder) -> Make:
     python = fake_python(folder.path)
 
     def trial(
-        fault: str = "", workload: dict[str, Any] | None = None, give_up_after: float = 20
+        fault: str = "",
+        workload: dict[str, Any] | None = None,
+        give_up_after: float = 20,
+        retries: int = 0,
     ) -> TrialRun:
         load = {"concurrency": [1, 4], "input_tokens": 16, "output_tokens": 5}
         space = make_space(
             workload={**load, **(workload or {})},
             engine={
-                "env": {"MY_TOKEN": "hush", "NCCL_PROTO": "LL", "FAKE_FAULT": fault},
-                "start": {"give_up_after": give_up_after},
+                "env": {
+                    "MY_TOKEN": "hush",
+                    "NCCL_PROTO": "LL",
+                    "FAKE_FAULT": fault,
+                    "FAKE_MARK": str(folder.path / "seen"),
+                },
+                "start": {"give_up_after": give_up_after, "retries": retries},
             },
         )
         plan = Plan(
@@ -117,11 +125,11 @@ def test_the_launch_is_in_the_record_and_secrets_are_not(make: Make, folder: Swe
 @pytest.mark.parametrize(
     ("fault", "kind", "what"),
     [
-        ("exits", "start_failed", "status 1"),
+        ("exits", "exited", "status 1"),
         ("never-healthy", "start_timeout", "/health answers 503"),
-        ("no-tokenize", "server_refused", "/tokenize answers 404"),
-        ("dies-under-load", "server_died", "status 3"),
-        ("refuses", "requests_failed", "HTTP 500 out of memory"),
+        ("no-tokenize", "refused_requests", "/tokenize answers 404"),
+        ("dies-under-load", "exited", "status 3"),
+        ("refuses", "request_errors", "HTTP 500 out of memory"),
         ("slow", "level_timeout", "concurrency 1 took longer than 2 s"),
     ],
 )
@@ -160,3 +168,30 @@ def test_a_fault_of_the_sweeper_costs_one_trial(make: Make, folder: SweepFolder)
     trial._candidate = None  # type: ignore[assignment]
     found = failure(trial.next_rung())
     assert (found.kind, found.blame) == ("sweeper_error", "machine")
+
+
+def test_the_machines_fault_is_tried_again_on_other_ports(make: Make, folder: SweepFolder) -> None:
+    result = all_rungs(make("port-taken-once", retries=2))
+    assert result.failure is None
+    trial = state(folder).trials[3]
+    assert sorted(trial.levels) == [1, 4]
+    assert [failure.kind for failure in trial.retries] == ["port_in_use"]
+    ports = [e.port for e in read_events(folder.log) if isinstance(e, ServerLaunched)]
+    assert len(set(ports)) == 2
+    assert trial.launched is not None
+    assert trial.launched.log == "trials/0003/server-1.log"
+    assert left(folder) == []
+
+
+def test_what_fails_twice_in_the_same_way_is_the_configurations_fault(
+    make: Make, folder: SweepFolder
+) -> None:
+    found = failure(all_rungs(make("exits", retries=5)))
+    assert (found.kind, found.blame) == ("exited", "configuration")
+    assert "2 times" in found.what
+    assert len(state(folder).trials[3].retries) == 1
+
+
+def test_without_retries_the_first_failure_counts(make: Make, folder: SweepFolder) -> None:
+    assert failure(all_rungs(make("port-taken-once"))).kind == "port_in_use"
+    assert state(folder).trials[3].retries == []

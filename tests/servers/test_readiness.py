@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +24,14 @@ READY: Routes = {
 }
 
 
+async def wait(
+    server: ServerProcess, url: str, seconds: float, still: Callable[[], float] = lambda: 0.0
+) -> None:
+    await wait_until_ready(
+        server, url, served_name="ours", give_up_after=seconds, stall_after=5, still=still
+    )
+
+
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[ServerProcess]:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -30,7 +41,43 @@ def sleeper(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 async def test_ready(http_server: Callable[[Routes], str], sleeper: ServerProcess) -> None:
-    await wait_until_ready(sleeper, http_server(READY), served_name="ours", give_up_after=10)
+    await wait(sleeper, http_server(READY), 10)
+
+
+async def test_what_does_not_move_is_hung(
+    http_server: Callable[[Routes], str], sleeper: ServerProcess
+) -> None:
+    url = http_server(READY | {"/health": answer("", 503)})
+    looks = iter([0.0, 3.0, 5.0])
+    with pytest.raises(StartError, match="nothing moved in it for 5 s, and /health") as caught:
+        await wait(sleeper, url, 30, lambda: next(looks, 5.1))
+    assert caught.value.kind == "hung_start"
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/generate"])
+async def test_a_server_that_wants_a_key_is_not_waited_for(
+    http_server: Callable[[Routes], str], sleeper: ServerProcess, path: str
+) -> None:
+    begin = time.monotonic()
+    with pytest.raises(StartError, match=f"{path} answers 401") as caught:
+        await wait(sleeper, http_server(READY | {path: answer("", 401)}), 60)
+    assert caught.value.kind == "refused_requests"
+    assert time.monotonic() - begin < 10
+
+
+async def test_a_death_is_seen_while_an_answer_is_awaited(sleeper: ServerProcess) -> None:
+    """The port is open and nobody answers, as when a stranger holds it."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        begin = time.monotonic()
+        waiting = asyncio.ensure_future(wait(sleeper, url, 60))
+        await asyncio.sleep(0.5)
+        sleeper.popen.kill()
+        with pytest.raises(StartError, match="status -9"):
+            await waiting
+        assert time.monotonic() - begin < 2.5
 
 
 @pytest.mark.parametrize(
@@ -47,12 +94,12 @@ async def test_not_ready(
 ) -> None:
     url = http_server(READY | change)
     with pytest.raises(StartError, match=seen):
-        await wait_until_ready(sleeper, url, served_name="ours", give_up_after=0.5)
+        await wait(sleeper, url, 0.5)
 
 
 async def test_nothing_listens(sleeper: ServerProcess) -> None:
     with pytest.raises(StartError, match="ConnectError"):
-        await wait_until_ready(sleeper, "http://127.0.0.1:9", served_name="ours", give_up_after=0.5)
+        await wait(sleeper, "http://127.0.0.1:9", 0.5)
 
 
 async def test_dead_behind_a_port_that_answers(
@@ -61,4 +108,4 @@ async def test_dead_behind_a_port_that_answers(
     sleeper.popen.kill()
     sleeper.popen.wait()
     with pytest.raises(StartError, match="status -9"):
-        await wait_until_ready(sleeper, http_server(READY), served_name="ours", give_up_after=10)
+        await wait(sleeper, http_server(READY), 10)

@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_nothing_stays_of_a_folder_that_cannot_be_filled(
     with pytest.raises(OSError, match="No space"):
         scratch.create(tag, base)
     assert scratch.all_paths(base) == []
+
+
+def test_two_remove_it_at_once(tag: str, base: Path) -> None:
+    for _ in range(10):
+        folder = scratch.create(tag, base)
+        for number in range(50):
+            (folder / "tmp" / str(number)).touch()
+        with ThreadPoolExecutor() as pool:
+            answers = list(pool.map(scratch.remove, [folder] * 4))
+        assert [problems for _, problems in answers] == [[]] * 4
+        assert not folder.exists()
 
 
 def test_a_link_is_not_followed(tag: str, base: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -108,6 +109,19 @@ def test_a_reused_number_is_not_signalled() -> None:
             process.wait(0.3)  # a signal that was sent ends it well within this
         process.kill()
     ProcessRef(process.pid, started=1).signal(signal.SIGKILL)  # gone: nothing happens
+
+
+def test_a_kernel_without_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        entry = tagged.look_at(process.pid)
+        assert entry is not None
+        ProcessRef(process.pid, started=1).signal(signal.SIGKILL)
+        entry.ref.signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
 
 
 def test_a_name_with_spaces_and_brackets() -> None:

@@ -43,6 +43,8 @@ class Log:
         self._places: dict[str, list[tuple[int, str]]] = {}
         self._look_for(table)
         self._blocks = list(self._first_of_each())
+        # A line in between may be somebody else's.
+        self._ends = {start: index + 1 for index, start in enumerate(self._blocks)}
         self._texts: dict[int, str] = {}
 
     def alarming(self, after: int = -1) -> list[int]:
@@ -58,7 +60,7 @@ class Log:
         """The traceback that a line belongs to, or the line."""
         start = self._blocks[index]
         if start not in self._texts:
-            self._texts[start] = "\n".join(self.lines[start : self._end_of_block(index)])
+            self._texts[start] = "\n".join(self.lines[one] for one in self._inside(index))
         return self._texts[start]
 
     def message(self, index: int) -> tuple[bool, str]:
@@ -68,7 +70,7 @@ class Log:
 
     def last_of_block(self, index: int) -> int:
         """The line with the last exception of the traceback; the line itself without one."""
-        inside = range(self._end_of_block(index) - 1, self._blocks[index] - 1, -1)
+        inside = reversed(self._inside(index))
         return next((one for one in inside if _EXCEPTION.match(self.lines[one])), index)
 
     def headline(self, index: int) -> str:
@@ -77,8 +79,8 @@ class Log:
             index = self.last_of_block(index)
         said = self.message(index)[1].strip()
         if said.endswith(":"):
-            after = self.lines[index + 1 : self._end_of_block(index)]
-            said = " ".join([said, *[line.strip() for line in after if line.strip()][:1]])
+            after = [self.lines[one].strip() for one in self._inside(index) if one > index]
+            said = " ".join([said, *[line for line in after if line][:1]])
         return said
 
     def stage(self, index: int) -> str:
@@ -118,12 +120,10 @@ class Log:
             yield index if current is None or _FOREIGN.match(line) else current
             before = line if line.strip() else before
 
-    def _end_of_block(self, index: int) -> int:
-        """One behind the last line of the traceback."""
-        end = index + 1
-        while end < len(self.lines) and self._blocks[end] == self._blocks[index]:
-            end += 1
-        return end
+    def _inside(self, index: int) -> list[int]:
+        """All lines of the traceback that a line belongs to."""
+        start = self._blocks[index]
+        return [one for one in range(start, self._ends[start]) if self._blocks[one] == start]
 
 
 def _unglued(lines: Iterable[str]) -> Iterator[str]:
