@@ -80,7 +80,10 @@ def _configuration(sweep: Sweep, trial: Trial) -> str:
         name = f"{trial.number}, baseline: {code(trial.label)}"
     if trial is sweep.best:
         name = f"**best** {name}"
-    return name if trial.state == "complete" else f"{name} ({trial.state})"
+    if trial.state == "complete":
+        return name
+    why = f": {escaped(trial.failure.kind)}" if trial.failure else ""
+    return f"{name} ({trial.state}{why})"
 
 
 def _acceptance(trial: Trial) -> str:

@@ -7,12 +7,17 @@ import re
 import time
 from collections.abc import Callable
 
+from sweeper.engines.sglang.classify import port_is_taken
 from sweeper.engines.sglang.log_reader import LogReader
+from sweeper.engines.sglang.ranks import ranks
 from sweeper.engines.sglang.start_progress import Progress, StartProgress
 from sweeper.records import events as ev
 from sweeper.records.log import EventLog
+from sweeper.search.start_watch import StartSigns, start_trouble
 from sweeper.servers.activity import StallWatch, look
 from sweeper.servers.process import ServerProcess
+from sweeper.servers.readiness import StartError
+from sweeper.servers.tagged import ProcessRef
 
 # What the server writes because we ask whether it is ready: no sign that it moves.
 _ANSWERS_US = re.compile(r'"(GET /(health|v1/models)|POST /generate) HTTP/')
@@ -38,12 +43,16 @@ class StartFollower:
         self._log = log
         self._gpu_memory = gpu_memory
         # A short limit, as tests set it, needs more looks.
+        self._stall_after = stall_after
         self._every = min(0.5, stall_after / 6)
         self._reader = LogReader(server.log)
         self._progress = StartProgress()
         self._begin = time.monotonic()
         self._lines = 0
-        self._still = 0.0
+        self._signs = StartSigns()
+        self._ranks: frozenset[ProcessRef] = frozenset()
+        self._rank_gone_at: float | None = None
+        self._port_taken_at: float | None = None
         self._watch: StallWatch | None = None
         self._told_stage = ""
         self._told: Progress | None = None
@@ -55,9 +64,9 @@ class StartFollower:
         """The furthest stage so far."""
         return self._progress.stage
 
-    def still(self) -> float:
-        """For how many seconds nothing has moved, at the last look."""
-        return self._still
+    def trouble(self) -> StartError | None:
+        """What is wrong with a server that has not ended, at the last look."""
+        return start_trouble(self._signs, self._stall_after)
 
     def stages(self) -> dict[str, float]:
         """Seconds that each stage took."""
@@ -75,6 +84,8 @@ class StartFollower:
         for line in self._reader.read():
             self._progress.feed(line, now - self._begin)
             self._lines += not _ANSWERS_US.search(line.text)
+            if self._port_taken_at is None and port_is_taken(line.text):
+                self._port_taken_at = now
         # A bar ends its line when it goes on, so its latest state has no end yet.
         for line in self._reader.unfinished():
             if line.progress:
@@ -83,10 +94,18 @@ class StartFollower:
         if now - self._watched_at > KEEP_WATCH:
             self._server.keep_watch()
             self._watched_at = now
-        activity = look(self._server.processes(), self._lines, self._gpu_memory())
+        processes = self._server.processes()
+        self._ranks |= ranks(processes)
+        if self._rank_gone_at is None and not all(rank.alive() for rank in self._ranks):
+            self._rank_gone_at = now
+        activity = look(processes, self._lines, self._gpu_memory())
         if self._watch is None:
             self._watch = StallWatch(now, activity)
-        self._still = self._watch.still(now, activity)
+        self._signs = StartSigns(
+            still=self._watch.still(now, activity),
+            rank_gone=None if self._rank_gone_at is None else now - self._rank_gone_at,
+            port_taken=None if self._port_taken_at is None else now - self._port_taken_at,
+        )
 
     def _tell(self, now: float) -> None:
         stage, progress = self._progress.stage, self._progress.progress

@@ -77,7 +77,13 @@ class RunningServer:
             ServerFailedError: it did not come so far.
         """
         begin = time.monotonic()
-        follower = StartFollower(self.process, self.trial, log, stall_after=self.limits.stall_after)
+        follower = StartFollower(
+            self.process,
+            self.trial,
+            log,
+            stall_after=self.limits.stall_after,
+            gpu_memory=self.process.gpu_memory,
+        )
         following = asyncio.ensure_future(follower.run())
         try:
             await wait_until_ready(
@@ -85,8 +91,7 @@ class RunningServer:
                 self.url,
                 served_name=self.served_name,
                 give_up_after=self.limits.give_up_after,
-                stall_after=self.limits.stall_after,
-                still=follower.still,
+                trouble=follower.trouble,
             )
         except StartError as error:
             follower.look()

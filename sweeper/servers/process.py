@@ -56,6 +56,10 @@ class ServerProcess:
         """None while it runs; negative is the signal that ended it."""
         return self.popen.poll()
 
+    def gpu_memory(self) -> tuple[int, ...]:
+        """Bytes in use on each of its GPUs now; empty where nobody can tell."""
+        return self._gpu_memory()
+
     def tail(self, lines: int = 30) -> list[str]:
         """The last lines of its log."""
         with self.log.open("rb") as stream:

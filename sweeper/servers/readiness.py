@@ -40,8 +40,7 @@ async def wait_until_ready(
     *,
     served_name: str,
     give_up_after: float,
-    stall_after: float,
-    still: Callable[[], float],
+    trouble: Callable[[], StartError | None] = lambda: None,
 ) -> None:
     """Return when a real completion came back from our own server.
 
@@ -50,11 +49,10 @@ async def wait_until_ready(
         url: where it should answer, without a path.
         served_name: the unique model name that it was started with.
         give_up_after: seconds from now.
-        stall_after: seconds without any movement after which it is hung.
-        still: for how many seconds nothing has moved in it.
+        trouble: what is wrong with a server that lives, such as that nothing moves in it.
 
     Raises:
-        StartError: it died, hung, refuses to answer, or was not ready in time.
+        StartError: it died, refuses to answer, is in trouble, or was not ready in time.
     """
     begin = time.monotonic()
     answered: float | None = None
@@ -65,9 +63,8 @@ async def wait_until_ready(
             while (now := time.monotonic()) - begin < give_up_after:
                 if server.exit_status is not None:
                     raise StartError("", f"the server ended with status {server.exit_status}")
-                if still() > stall_after:
-                    what = f"nothing moved in it for {stall_after:g} s, and {seen}"
-                    raise StartError("hung_start", what)
+                if error := trouble():
+                    raise StartError(error.kind, f"{error}, and {seen}")
                 asking = asking or asyncio.ensure_future(_missing(client, served_name))
                 # The answer may never come; the process is looked at meanwhile.
                 if not (await asyncio.wait({asking}, timeout=_POLL))[0]:
@@ -75,8 +72,8 @@ async def wait_until_ready(
                 try:
                     seen, asking = asking.result(), None
                     answered = answered or now
-                except httpx.HTTPError as error:
-                    seen, asking = f"{type(error).__name__} on its port", None
+                except httpx.HTTPError as refusal:
+                    seen, asking = f"{type(refusal).__name__} on its port", None
                 # Once more after the answer: a dying server may have stood before another.
                 if not seen and server.exit_status is None:
                     return

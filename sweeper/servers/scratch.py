@@ -40,6 +40,8 @@ _COMPILED = {
 }
 # Two may remove a folder at the same time, each of whom then misses what the other took.
 _TRIES = 5
+# Two who remove the same folder get into each other's way once for each file.
+_MOST_TRIES = 1000
 _SERVER, _SEEN, _TEMP = "server.json", "seen.json", "tmp"
 
 
@@ -173,17 +175,21 @@ def all_paths(*bases: Path) -> list[Path]:
 
 def remove(path: Path) -> tuple[list[str], list[str]]:
     """Remove a scratch folder; what was removed and what went wrong."""
-    problem = ""
-    for _ in range(_TRIES):
+    problems: list[str] = []
+    for _ in range(_MOST_TRIES):
+        if len(problems) >= _TRIES:
+            break
         if not is_ours(path):
             return [], []  # somebody else removed it, as the watcher does
         try:
             shutil.rmtree(path)
+        except FileNotFoundError:
+            continue  # somebody else is removing it right now; there is less of it each time
         except OSError as error:
-            problem = f"{path} cannot be removed: {error.strerror}"
+            problems.append(f"{path} cannot be removed: {error.strerror}")
             continue
         return [str(path)], []
-    return [], [problem]
+    return [], problems[-1:]
 
 
 def is_ours(path: Path) -> bool:

@@ -48,7 +48,7 @@ def test_the_baseline_comes_first_then_by_score_and_a_failure_last(whole: Any) -
     assert table["0"] == ["0, baseline: `engine defaults`", "50.0", "200.0 (C=8)"]
     assert table["2"] == ["**best** 2: `better`", "55.0 (+10.0 %)", "198.0 (C=8, -1.0 %)"]
     assert table["1"] == ["1: `worse`", "40.0 (-20.0 %)", "190.0 (C=8, -5.0 %)"]
-    assert table["3"] == ["3: `fast but dead` (failed)", "500.0", "5,000 (C=8)"]
+    assert table["3"] == ["3: `fast but dead` (failed: oom)", "500.0", "5,000 (C=8)"]
 
 
 def test_the_baseline_can_win(story: Make) -> None:

@@ -129,6 +129,12 @@ def classify(evidence: Evidence) -> Classified:
     )
 
 
+def port_is_taken(line: str) -> bool:
+    """Whether a line of a log says that the server's port is in use: it can never be ready."""
+    signs = next(f for f in failure_table().failure if f.kind == "port_in_use").sign
+    return any(sign.line is not None and bool(sign.line.search(line)) for sign in signs)
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a log, whatever is in it.
 

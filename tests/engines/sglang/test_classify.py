@@ -526,6 +526,8 @@ CASES: list[tuple[str, str, Evidence]] = [
     ("launch_failed", "as seen", Evidence("launch_failed", "no such file", [], None, "")),
     ("not_stopped", "as seen", Evidence("not_stopped", "pid 7 is left", [], -9, "serving")),
     ("sweeper_error", "as seen", lives(UP, "sweeper_error")),
+    ("gpus_busy", "as seen", lives(UP, "gpus_busy")),
+    ("worker_died", "as seen", lives(UP, "worker_died")),
     ("sweeper_error", "a class that nobody knows", lives(UP, "something_new")),
 ]
 

@@ -29,14 +29,14 @@ BLAME = {
         graph_capture_failed nccl_invalid_usage refused_requests""",
     "machine": """import_error model_missing unbalanced_gpu_memory port_in_use wrong_server
         rank_killed disk_full gpu_lost gpu_throttled stopped_from_outside launch_failed
-        not_stopped sweeper_error""",
+        not_stopped sweeper_error gpus_busy worker_died""",
     "unknown": """nccl_init_hang nccl_collective_timeout nccl_error watchdog_timeout
         scheduler_exception host_out_of_memory dead_behind_http warmup_failed hung_start
         start_timeout hung_under_load level_timeout request_errors read_back_failed crashed
         exited""",
 }
 NO_USE = """import_error model_missing disk_full gpu_lost launch_failed not_stopped
-    sweeper_error"""
+    sweeper_error gpus_busy"""
 EVERY = sorted(failures().values(), key=lambda failure: failure.kind)
 SMALL = """
 words = ["error"]
