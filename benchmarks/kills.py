@@ -43,7 +43,7 @@ space:
   args: {schedule-policy: [fcfs, lpm]}
   env: {NCCL_PROTO: [unset, LL], NCCL_NTHREADS: [unset, 512], NCCL_MAX_NCHANNELS: [unset, 8, 16]}
 workload: {input_tokens: 16, output_tokens: 8, concurrency: [1, 4], requests_per_stream: 1}
-search: {trials: 12, sampler: random, pruner: none}
+search: {trials: 6, sampler: random, pruner: none}
 """
 REAL = """\
 name: kills
@@ -152,7 +152,7 @@ def one_kill(target: str, rng: random.Random, engine: str, tally: Tally) -> None
             if not command.until(lambda sweep: running(sweep) is not None, 180):
                 tally.notes.append(command.output.read_text()[-2000:])
                 return
-            time.sleep(rng.uniform(0.0, 12.0 if engine == "emulated" else 60.0))
+            time.sleep(rng.uniform(0.0, 8.0 if engine == "emulated" else 60.0))
             command.until(lambda sweep: running(sweep) is not None, 60)
             before = command.sweep()
             trial = running(before)

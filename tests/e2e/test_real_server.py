@@ -159,7 +159,7 @@ def test_a_port_that_somebody_took_meanwhile(tmp_path: Path) -> None:
         stranger.listen()
         server = Server(tmp_path, 1, ports)
         try:
-            with pytest.raises(StartError, match="status|its port is in use"):
+            with pytest.raises(StartError, match=r"status|its port is in use"):
                 server.until_ready()
             found = server.why("warm-up")
             assert (found.kind, found.blame) == ("port_in_use", "machine")
