@@ -127,6 +127,8 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
         model = resolve(space.model, python=python)
     if found:
         wait_until_free(lambda: users_of(None), space.gpus, say=logger.info)
+    if space.engine.args.get("load-format") == "dummy":
+        model = replace(model, real_weights=False)
     args = _resolved_args(space, model, _EMULATED_GPUS if emulated else len(found))
     per_trial = _gpus_per_trial(space, args, found)
     versions = parser.versions if parser else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 from collections.abc import Iterator
@@ -88,18 +89,19 @@ def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
 
     # It tells about its signal handlers and its token; where_to_look() says what matters.
     logging.getLogger("ray").setLevel(logging.ERROR)
+    options = {
+        "address": "local",
+        # Without it Ray binds to the machine's address in the network.
+        "_node_ip_address": "127.0.0.1",
+        "num_cpus": max(prepared.plan.space.search.parallel, os.cpu_count() or 1),
+        "num_gpus": len(prepared.gpus),
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "configure_logging": False,
+    }
     try:
-        context = ray.init(
-            address="local",
-            # Without it Ray binds to the machine's address in the network.
-            _node_ip_address="127.0.0.1",
-            num_cpus=max(prepared.plan.space.search.parallel, os.cpu_count() or 1),
-            num_gpus=len(prepared.gpus),
-            include_dashboard=True,
-            log_to_driver=False,
-            logging_level="ERROR",
-            configure_logging=False,
-        )
+        # Where its packages are missing, a sweep is worth more than the dashboard.
+        context = ray.init(**options, include_dashboard=_has_dashboard())
     except Exception as error:
         raise MachineError(
             f"Ray does not start: {str(error).splitlines()[0]}",
@@ -149,6 +151,11 @@ def fit(prepared: Prepared, director: Director) -> None:
         ),
     )
     tuner.fit()
+
+
+def _has_dashboard() -> bool:
+    """Whether what Ray's dashboard needs is installed, as it is with ``ray[default]``."""
+    return all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors"))
 
 
 def _trial_name(trial: object) -> str:

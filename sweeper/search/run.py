@@ -102,6 +102,9 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
                 if stop.count or gone:
                     # The same signal may be ending Ray right now: no time to ask it anything.
                     ray.end_by_force()
+        except MachineError as error:
+            failed.append(error)
+            raise
         finally:
             director.end_all()
             _end_leftovers(folder, log)
