@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -69,25 +69,34 @@ def run(
     sweep = outcome.sweep
     screen.say_markdown("\n" + short(sweep))
     screen.say(sweep_run.what_next(sweep, folder))
+    if outcome.problem:
+        typer.echo(f"error: {outcome.problem}", err=True)
     interrupted = sweep.ended is not None and sweep.ended.reason == sweep_run.INTERRUPTED
     if outcome.ray_is_gone:
-        sys.stdout.flush()
-        os._exit(INTERRUPTED if interrupted else 1)
+        _leave(INTERRUPTED if interrupted else 1)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if sweep.best is None:
+    if sweep.best is None or outcome.problem:
         raise typer.Exit(1)
 
 
 @app.command()
 def report(sweep: SweepArgument) -> None:
     """Rebuild summary.md and best.yaml of a sweep from its log, and print the summary."""
+    from sweeper.errors import MachineError
     from sweeper.records.folder import SweepFolder
+    from sweeper.records.log import read_events
+    from sweeper.records.sweep import replay
     from sweeper.report.files import write_reports
+    from sweeper.report.summary import summary
 
     folder = SweepFolder(sweep.absolute())
-    write_reports(folder)
-    typer.echo(folder.summary.read_text(encoding="utf-8"))
+    try:
+        found = write_reports(folder)
+    except MachineError:
+        typer.echo(summary(replay(read_events(folder.log))))
+        raise
+    typer.echo(summary(found))
 
 
 @app.command()
@@ -147,6 +156,8 @@ def check(
     loaded, parser = checked(space, device, Overrides())
     count = len(parameters(loaded.space))
     engine = f"SGLang {parser.versions.get('sglang')}" if parser else "no engine to ask about flags"
+    if loaded.space.engine.kind == "emulated":
+        engine = f"EMULATED, with the flags of {engine}"
     typer.echo(
         f"{space}: no problem found; {count} parameters, model {loaded.space.model}, "
         f"{engine}, device {device}"
@@ -207,10 +218,18 @@ def main() -> None:
         app()
     except SweeperError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_status)
+        _leave(error.exit_status)
     except OSError as error:
         # A full disk, a closed pipe: nothing that a traceback would explain.
         with contextlib.suppress(OSError):
             typer.echo(f"error: {error}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the last flush must not fail again
-        sys.exit(1)
+        _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """End now. Where Ray ran and was ended, the way out by Python would wait for it a minute."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)

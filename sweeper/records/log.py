@@ -25,6 +25,9 @@ class EventLog:
 
         A line that a crash cut short before ours is closed first, so that it
         spoils itself alone.
+
+        Raises:
+            OSError: it cannot be written, as on a full disk.
         """
         line = event.model_dump_json(exclude_none=True).encode() + b"\n"
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -35,6 +38,9 @@ class EventLog:
                 line = b"\n" + line
             os.write(fd, line)
             os.fsync(fd)
+        except OSError as error:
+            # It should say which file; a write by descriptor does not know.
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         finally:
             os.close(fd)  # gives the lock back too
 

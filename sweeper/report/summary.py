@@ -103,7 +103,7 @@ def _failures(sweep: Sweep) -> str:
             f"{escaped(failure.what)}"
         )
         if failure.advice:
-            parts.append(escaped(failure.advice))
+            parts.append(failure.advice)  # of our own table, with names set as code
         # What decided is better than what came last, which is mostly an echo.
         if lines := failure.evidence or failure.tail[-_TAIL:]:
             parts.append(block(lines))

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from sweeper.engines.sglang.failures import failures
-from sweeper.records.events import Failure, TrialEnded, TrialRetried, TrialStarted
+from sweeper.records.events import Event, Failure, TrialEnded, TrialRetried, TrialStarted
 from sweeper.records.log import EventLog
 from sweeper.records.masking import mask_mapping
 from sweeper.search.objectives import objective_values, score, violations
@@ -98,6 +98,7 @@ class Director:
         self._started = clock()
         self._running: dict[str, _Running] = {}
         self._again: list[Attempt] = []
+        self._unwritable = ""
         self._proposed = 0
         self._spoiled: list[str] = []
         self.reason = "all trials were run"
@@ -107,6 +108,8 @@ class Director:
         search = self._space.search
         if self._stop_requested():
             return self._finished("it was asked to stop")
+        if self._unwritable:
+            return self._finished(f"the record cannot be written: {self._unwritable}")
         if search.time_budget and self._clock() - self._started > search.time_budget:
             return self._finished("the time budget is used up")
         if self._again:
@@ -132,7 +135,7 @@ class Director:
             return self._finished("every candidate of the space was tried")
         self._proposed += 1
         self._running[key] = _Running(attempt := Attempt(proposal))
-        self._log.append(
+        self._write(
             TrialStarted(
                 trial=proposal.number,
                 baseline=proposal.baseline,
@@ -183,7 +186,7 @@ class Director:
             self._study.avoid(number)
         else:
             self._study.fail(number)
-        self._log.append(event)
+        self._write(event)
 
     def end_all(self) -> None:
         """End what is still open: it was interrupted."""
@@ -203,7 +206,7 @@ class Director:
         if number > self._space.engine.start.retries:
             return False
         trial = running.proposal.number
-        self._log.append(TrialRetried(trial=trial, attempt=number, failure=event.failure))
+        self._write(TrialRetried(trial=trial, attempt=number, failure=event.failure))
         self._again.append(Attempt(running.proposal, number))
         return True
 
@@ -237,6 +240,13 @@ class Director:
             broken_constraints=broken,
             **known,
         )
+
+    def _write(self, event: Event) -> None:
+        """Into the log. Without it nothing more may run, since nothing more would be known."""
+        try:
+            self._log.append(event)
+        except OSError as error:
+            self._unwritable = str(error)
 
     def _finished(self, reason: str) -> Answer:
         self.reason = reason

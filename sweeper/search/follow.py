@@ -13,7 +13,7 @@ from sweeper.engines.sglang.ranks import ranks
 from sweeper.engines.sglang.start_progress import Progress, StartProgress
 from sweeper.records import events as ev
 from sweeper.records.log import EventLog
-from sweeper.search.start_watch import StartSigns, start_trouble
+from sweeper.search.start_watch import StartSigns, room_in, start_trouble
 from sweeper.servers.activity import StallWatch, look
 from sweeper.servers.process import ServerProcess
 from sweeper.servers.readiness import StartError
@@ -104,6 +104,7 @@ class StartFollower:
         self._signs = StartSigns(
             still=self._watch.still(now, activity),
             rank_gone=None if self._rank_gone_at is None else now - self._rank_gone_at,
+            room=room_in(self._server.log.parent),
             port_taken=None if self._port_taken_at is None else now - self._port_taken_at,
         )
 

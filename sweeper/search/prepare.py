@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sweeper.engines.emulated import check as emulated_check
 from sweeper.engines.sglang import check as sglang_check
 from sweeper.engines.sglang.launch import (
     EMULATED,
@@ -97,6 +98,7 @@ def checked(
     space = loaded.space
     loaded.raise_for([*_secrets_in_the_open(space), *_python(space), *rehearse(space, device)])
     if space.engine.kind == "emulated":
+        loaded.raise_for(list(emulated_check.check(space)))
         try:
             parser = installed_parser(engine_python(space))
         except MachineError:
@@ -158,6 +160,8 @@ def prepare(path: Path, *, results: Path, overrides: Overrides, command: list[st
     plan = Plan(folder, space, device, python, model, args, shell)
     if emulated:
         own = {"EMULATED_PARSER": str(parser.file)} if parser and parser.file else {}
+        # What the shell says of it counts, and must be in the record.
+        own |= {name: v for name, v in os.environ.items() if name.startswith("EMULATED_")}
         plan = replace(plan, module=EMULATED, own_env=own)
     return Prepared(plan, tuple(found), per_trial, started)
 

@@ -87,8 +87,9 @@ def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
     }
     import ray
 
-    # It tells about its signal handlers and its token; where_to_look() says what matters.
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    # It tells about its signal handlers and its token, and of a worker that died with a
+    # traceback; where_to_look() and the record say what matters.
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
     options = {
         "address": "local",
         # Without it Ray binds to the machine's address in the network.
@@ -102,7 +103,12 @@ def ray_cluster(prepared: Prepared) -> Iterator[Cluster]:
     try:
         # Where its packages are missing, a sweep is worth more than the dashboard.
         context = ray.init(**options, include_dashboard=_has_dashboard())
-    except Exception as error:
+    except BaseException as error:
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()  # what it had started already
+        if not isinstance(error, Exception):
+            raise
         raise MachineError(
             f"Ray does not start: {str(error).splitlines()[0]}",
             where="ray.init",

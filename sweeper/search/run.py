@@ -39,11 +39,18 @@ class Stop:
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder
         self.count = 0
+        self.at_once = False
+        """Raise where the program stands: while Ray starts, nobody looks at the request."""
 
     def __call__(self, *_: object) -> None:
         self.count += 1
-        # Workers are other processes: a file reaches them whatever they wait for.
-        self._folder.stop_request.touch()
+        if self.at_once:
+            self.at_once = False
+            raise KeyboardInterrupt
+        # Workers are other processes: a file reaches them whatever they wait for. On a full
+        # disk it cannot be made; the second signal ends them then.
+        with contextlib.suppress(OSError):
+            self._folder.stop_request.touch()
 
     @property
     def note(self) -> str:
@@ -61,10 +68,12 @@ class Outcome:
         sweep: replayed from its log. What ended early is there too.
         ray_is_gone: Ray was ended from outside. The process must then leave by
             ``os._exit``: Ray's own exit would wait a minute and abort.
+        problem: what could not be written at the end, as on a full disk.
     """
 
     sweep: Sweep
     ray_is_gone: bool
+    problem: str = ""
 
 
 def run(prepared: Prepared, screen: Screen) -> Outcome:
@@ -89,7 +98,9 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
     gone = False
     with _signals(stop), screen:
         try:
+            stop.at_once = True
             with ray_cluster(prepared) as ray, _signals(stop):  # Ray put its own there
+                stop.at_once = False
                 screen.say(where_to_look(ray.dashboard))
                 trials = threading.Thread(target=_collect, args=(prepared, director, failed))
                 trials.daemon = True
@@ -102,24 +113,26 @@ def run(prepared: Prepared, screen: Screen) -> Outcome:
                 if stop.count or gone:
                     # The same signal may be ending Ray right now: no time to ask it anything.
                     ray.end_by_force()
-        except MachineError as error:
-            failed.append(error)
-            raise
+        except (MachineError, KeyboardInterrupt) as error:
+            # A signal also reaches what Ray starts: it is no fault of Ray's then.
+            if not stop.count:
+                failed.append(error)
+                raise
         finally:
             director.end_all()
             _end_leftovers(folder, log)
             if gone and not stop.count:
                 failed.append(RuntimeError("its processes were ended by somebody else"))
-            log.append(SweepEnded(reason=_reason(stop, failed, director)))
+            ended = SweepEnded(reason=_reason(stop, failed, director))
+            sweep, problem = _write_end(folder, log, ended)
             folder.stop_request.unlink(missing_ok=True)
-            sweep = write_reports(folder)
     if failed and not gone and not stop.count:
         raise MachineError(
             f"Ray Tune broke down: {type(failed[0]).__name__}: {failed[0]}",
             where=str(folder.path),
             advice="What was measured is kept. Ray's own logs are in /tmp/ray/session_latest/logs.",
         )
-    return Outcome(sweep, ray_is_gone=gone or stop.count > 0)
+    return Outcome(sweep, ray_is_gone=gone or stop.count > 0, problem=problem)
 
 
 def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
@@ -140,6 +153,21 @@ def what_next(sweep: Sweep, folder: SweepFolder) -> list[str]:
             "to measure on:       run the same command again; it makes a folder of its own"
         )
     return lines
+
+
+def _write_end(folder: SweepFolder, log: EventLog, ended: SweepEnded) -> tuple[Sweep, str]:
+    """The last event and the reports; on a full disk the state all the same, and the problem."""
+    problem = ""
+    try:
+        log.append(ended)
+        return write_reports(folder), problem
+    except OSError as error:
+        problem = str(error)
+    except MachineError as error:
+        problem = f"{error.where}: {error.what}"
+    sweep = replay(read_events(folder.log))
+    sweep.apply(ended)
+    return sweep, problem
 
 
 def _end_leftovers(folder: SweepFolder, log: EventLog, only: int | None = None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 import traceback
 from collections.abc import Coroutine, Mapping, Sequence
@@ -22,13 +23,14 @@ from sweeper.load.client import LevelRun, Progress, run_level
 from sweeper.load.corpus import Prompt, paragraphs, prompts
 from sweeper.load.metrics import level_metrics
 from sweeper.load.server_api import ServerRefusedError, flush_cache, tokenize
-from sweeper.records.events import Failure, LevelMeasured, ServerStopped, TrialRetried
+from sweeper.records.events import Event, Failure, LevelMeasured, ServerStopped, TrialRetried
 from sweeper.records.log import EventLog
 from sweeper.search.director import RungResult
 from sweeper.search.gpu_gate import users_of, wait_until_free
 from sweeper.search.plan import Plan
 from sweeper.search.server import RunningServer, ServerFailedError
 from sweeper.search.start_server import start_server
+from sweeper.search.start_watch import LEAST_ROOM, room_in
 from sweeper.spec.candidate import Candidate
 
 T = TypeVar("T")
@@ -97,7 +99,7 @@ class TrialRun:
             return
         process, self._server = self._server.process, None
         stopped = process.stop()
-        self._log.append(
+        self._tell(
             ServerStopped(
                 trial=self._number,
                 stop_seconds=stopped.seconds,
@@ -112,13 +114,18 @@ class TrialRun:
         if stopped.left or stopped.gpu_memory_back is False:
             raise NotStoppedError("; ".join(stopped.problems))
 
+    def _tell(self, event: Event) -> None:
+        """Into the log, where it can be written: what is left to do is more important."""
+        with contextlib.suppress(OSError):
+            self._log.append(event)
+
     def _try_again(self, failure: Failure) -> bool:
         """Whether another start makes sense; it is counted and recorded."""
         most = min(failure.retries, self._plan.space.engine.start.retries)
         if len(self._failures) >= most or self._plan.folder.stop_request.exists():
             return False
         self._failures.append(failure)
-        self._log.append(
+        self._tell(
             TrialRetried(
                 trial=self._number,
                 attempt=self._attempt + len(self._failures),
@@ -150,6 +157,9 @@ class TrialRun:
         except ServerFailedError as failed:
             return RungResult(self._levels, done=True, failure=failed.failure)
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                failure = _known("disk_full", str(error))
+                return RungResult(self._levels, done=True, failure=failure)
             # A fault of ours must cost one trial, not the night.
             tail = traceback.format_exc().splitlines()[-12:]
             what = f"the sweeper itself failed: {type(error).__name__}: {error}"
@@ -159,6 +169,10 @@ class TrialRun:
 
     async def _rung(self, level: int) -> Mapping[str, float]:
         if self._server is None:
+            room = room_in(self._plan.folder.path)
+            if room is not None and room < LEAST_ROOM:
+                what = f"only {room >> 20} MiB are free in {self._plan.folder.path}"
+                raise ServerFailedError(_known("disk_full", what))
             await self._free_gpus()
             try:
                 self._server = start_server(
