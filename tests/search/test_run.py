@@ -160,6 +160,20 @@ def test_a_signal_to_the_whole_group_ends_ray_first_and_still_leaves_a_summary(
     assert command.left() == []
 
 
+def test_ctrl_c_while_ray_starts_is_an_interruption_and_no_fault_of_rays(
+    run: Callable[[str], Command],
+) -> None:
+    """The terminal sends it to what Ray has started so far, too."""
+    command = run("  trials: 2")
+    command.until("results: ")
+    time.sleep(1.0)  # into the start of Ray, which takes several seconds
+    os.killpg(command.process.pid, signal.SIGINT)
+    assert command.process.wait(20) == 130, command.text
+    assert "Ray does not start" not in command.text
+    assert command.sweep.trials == {}
+    assert (command.folder / "summary.md").exists()
+
+
 def test_a_second_ctrl_c_ends_it_at_once(run: Callable[[str], Command]) -> None:
     command = run("  trials: 2")
     command.until("trial 0/2: server launched")
