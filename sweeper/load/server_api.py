@@ -11,7 +11,8 @@ class ServerRefusedError(Exception):
     """The server does not answer a request that measuring needs; the message says which.
 
     Args:
-        answered: it did answer, with a refusal. Otherwise nobody is there, or it is stuck.
+        answered: it did answer, with a refusal. Otherwise nobody is there, it is stuck, or
+            it failed inside (a status of 500 and above).
     """
 
     def __init__(self, what: str, *, answered: bool = True) -> None:
@@ -51,5 +52,8 @@ async def _ask(method: str, url: str, path: str, body: object) -> httpx.Response
     except httpx.HTTPError as error:
         raise ServerRefusedError(f"{path}: {type(error).__name__}", answered=False) from None
     if answer.status_code != httpx.codes.OK:
-        raise ServerRefusedError(f"{path} answers {answer.status_code}: {answer.text[:200]}")
+        raise ServerRefusedError(
+            f"{path} answers {answer.status_code}: {answer.text[:200]}",
+            answered=answer.status_code < httpx.codes.INTERNAL_SERVER_ERROR,
+        )
     return answer
