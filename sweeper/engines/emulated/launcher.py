@@ -25,6 +25,7 @@ from sweeper.engines.emulated.settings import Settings
 from sweeper.engines.emulated.start_script import Script, rank_tags
 
 POLL = 5.0
+_LEAST_WAIT = 0.1
 """Seconds between two looks of SGLang's launcher at its starting schedulers, and at a drain."""
 
 
@@ -146,7 +147,8 @@ class Launcher:
         for rank in self.schedulers:
             while True:
                 self._fail_before(self.clock.now())
-                wait = self.clock.wait(POLL)
+                # A look every few milliseconds would be movement, where a hang has none.
+                wait = max(_LEAST_WAIT, self.clock.wait(POLL))
                 if self.fault.how == "exits":
                     due = self._moment(self.fault.stage, self.fault.share)
                     wait = min(wait, self.clock.until(due) + 0.001)
