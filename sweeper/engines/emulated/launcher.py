@@ -25,8 +25,8 @@ from sweeper.engines.emulated.settings import Settings
 from sweeper.engines.emulated.start_script import Script, rank_tags
 
 POLL = 5.0
-_LEAST_WAIT = 0.1
 """Seconds between two looks of SGLang's launcher at its starting schedulers, and at a drain."""
+_LEAST_WAIT = 0.1
 
 
 @dataclass
