@@ -72,11 +72,16 @@ class Matrix:
 def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     found = Matrix()
     yield found
-    terminal = request.config.get_terminal_writer()
-    terminal.line()
-    terminal.line(f"{'fault':28} {'recorded as':26} {'trial, s':>8} {'stop, s':>8}  source")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        _print(found)
+
+
+def _print(found: Matrix) -> None:
+    print()
+    print(f"{'fault':28} {'recorded as':26} {'trial, s':>8} {'stop, s':>8}  source")
     for name, kind, source, seconds, stop in found.rows:
-        terminal.line(f"{name:28} {kind:26} {seconds:8.1f} {stop:8.1f}  {source}")
+        print(f"{name:28} {kind:26} {seconds:8.1f} {stop:8.1f}  {source}")
 
 
 def run_trial(folder: SweepFolder, fault: str) -> RungResult:
